@@ -1,6 +1,6 @@
-// Command bench measures Onceward next to its limits and to what else people use. All sides of a
-// workload run in one process and one run: every round times each side once, in turn, and only
-// ratios within a round count, because machines are noisy.
+// Command bench measures Onceward next to its limits and to what people use instead. All sides of a
+// workload run in one process and one run. Every round times each side once, in turn. Only ratios
+// within a round count, because machines are noisy.
 //
 //	bench redis                                          everything, on servers of its own
 //	bench redis -quick -run 'batch 256'                  some of it, less exactly
@@ -45,7 +45,7 @@ var suites = []harness.Suite{
 }
 
 func main() {
-	// Behind a closed pipe the servers that were started have to end as well.
+	// With a closed pipe, too, the servers that were started must end.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
 		syscall.SIGPIPE)
 	err := run(ctx, os.Args[1:])
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string) (err error) {
 		args = []string{"help"}
 	}
 	switch command, rest := args[0], args[1:]; command {
-	case server.BrokerArg: // be the embedded broker of the suite kafka
+	case server.BrokerArg: // run as the embedded broker of the suite kafka
 		return server.ServeBroker(os.Stdin, os.Stdout)
 	case "table":
 		return tables(slices.Contains(rest, "-write"))
@@ -163,20 +163,20 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	return o, out, nil
 }
 
-// progress prints a line per row, and on a terminal where the run is.
+// progress prints a line for each row, and on a terminal also where the run is.
 func progress(at string, ended []harness.Row) {
 	if isatty.IsTerminal(os.Stderr.Fd()) {
 		fmt.Fprint(os.Stderr, "\r\x1b[K", at)
 	}
 	for _, r := range ended {
-		// no lines that a figure draws
+		// without the rows that only a figure draws
 		if r.Against != "" || r.Goal != "" || len(ended) < 100 {
 			fmt.Println(r)
 		}
 	}
 }
 
-// tables puts the tables of results into the documents, or reports whether they are there.
+// tables writes the tables of results into the documents, or checks that they are there.
 func tables(write bool) (err error) {
 	root := must.Get(server.Root())
 	var areas []string

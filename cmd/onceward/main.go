@@ -50,7 +50,7 @@ func root(s *cli.Streams) *cobra.Command {
 	return made
 }
 
-// run runs a command line with a context that ends with the first signal to end.
+// run runs a command line. Its context ends with the first SIGINT or SIGTERM.
 func run(args []string, s *cli.Streams) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,9 +58,9 @@ func run(args []string, s *cli.Streams) int {
 	return cli.Execute(ctx, s, root(s), args)
 }
 
-// endWithNext ends the process with the next signal to end: the first has the command remove what
-// it has made, and its server may not answer. Where the process was started with signals ignored,
-// as shells do in the background, giving signals their own effect back would not do.
+// endWithNext ends the process at the second signal. The first one has the command remove what it
+// has made, but its server may not answer. Restoring the default effect of signals would not work
+// if the process was started with signals ignored, as shells do in the background.
 func endWithNext(errOut io.Writer) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, os.Interrupt, syscall.SIGTERM)

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// build is what a report of a bug needs.
+// build is what a bug report needs.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`
@@ -56,7 +56,7 @@ func describe(info *debug.BuildInfo) *build {
 	}
 }
 
-// String is the build on one line.
+// String formats the build on one line.
 func (b *build) String() string {
 	commit := b.Commit
 	if b.Modified {

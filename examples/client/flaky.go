@@ -27,7 +27,7 @@ type flaky struct {
 }
 
 func startFlaky(ctx context.Context) (*flaky, error) {
-	// one process, which forgets: see the other examples
+	// in memory, for one process; see the other examples for more
 	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{
 		Namespace: "payments", Window: time.Hour, LeaseTTL: 10 * time.Second,
 	})
@@ -38,7 +38,7 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	if err != nil {
 		return nil, err
 	}
-	// it has one client
+	// the server has one client
 	once, err := httpadapter.New(claimed, httpadapter.Unscoped, httpadapter.Config{})
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	server := &http.Server{
 		Handler:           f.losing(once.Handler(http.HandlerFunc(f.pay))),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		// WriteTimeout: above how long a handler may take
+		// WriteTimeout is longer than a handler may take.
 		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	go func() { _ = server.Serve(l) }()
@@ -85,17 +85,17 @@ func (f *flaky) landed(invoice string) int {
 	return f.payments[invoice]
 }
 
-// losing drops one answer in three: every other time when it is there, otherwise before. And it
-// refuses one request in ten, which is the honest way to fail.
+// losing drops one answer in three: every other time after the payment, otherwise while the payment
+// still runs. It also refuses one request in ten with 503, which is the honest way to fail.
 func (f *flaky) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch n := f.requests.Add(1); {
 		case n%10 == 0:
 			http.Error(w, "overloaded", http.StatusServiceUnavailable)
-		case n%6 == 1: // paid, and nobody is told
+		case n%6 == 1: // paid, but the client gets no answer
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // closes the connection
-		case n%6 == 4: // the connection is lost, and it is being paid
+		case n%6 == 4: // the connection breaks while the payment runs
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				return

@@ -3,8 +3,8 @@
 //	go run ./examples/client
 //	go run ./examples/client -n 100
 //
-// It starts that server itself. Read newClient for your own client: its transport repeats a request
-// under one Idempotency-Key, and knows which answers allow another attempt.
+// It starts that server itself. Start with newClient for your own client: its transport repeats a
+// request with one Idempotency-Key, and knows which answers allow another attempt.
 package main
 
 import (
@@ -46,17 +46,19 @@ func run(ctx context.Context, n int, out io.Writer) error {
 	return report(out, payments, server)
 }
 
-// newClient is for one service: its budget and its breaker are that service's.
+// newClient is for one service: the retry budget and the circuit breaker are for that service
+// alone.
 func newClient(base string) (*http.Client, error) {
 	transport, err := retry.NewTransport(nil, retry.TransportConfig{
-		// A POST is sent again only to a server that honors keys. This one does, and gets a random
-		// key for each request: the same for all of its attempts, and for no other request.
+		// A POST is retried only on a server that honors keys. This server does. Each request gets
+		// a random key, which is the same for all its attempts.
 		GenerateKeys: func(r *http.Request) bool { return strings.HasPrefix(r.URL.String(), base) },
 		Policy: retry.Policy{
 			Attempts: 20,
 			Backoff:  retry.Backoff{Base: 20 * time.Millisecond, Cap: 200 * time.Millisecond},
-			// By default retries are a tenth of the requests, so that an outage is not made worse.
-			// This server fails more often than that, and its clients are here to see it.
+			// By default retries are at most a tenth of the requests, so that they do not make an
+			// outage worse. This server fails more often than that, and this program is about its
+			// retries.
 			Budget:  retry.Unlimited(),
 			OnRetry: note,
 		},
@@ -64,11 +66,11 @@ func newClient(base string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// of all attempts together
+	// for all attempts together
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }
 
-// payment is one, and what its client has seen of it.
+// payment is one payment, and what its client has seen of it.
 type payment struct {
 	id       string
 	failures []string
@@ -77,7 +79,7 @@ type payment struct {
 
 type paymentKey struct{}
 
-// note records each failure that is worth another attempt.
+// note records each failure that allows another attempt.
 func note(e retry.Event) {
 	p, ok := e.Request.Context().Value(paymentKey{}).(*payment)
 	switch {
@@ -86,7 +88,7 @@ func note(e retry.Event) {
 		p.failures = append(p.failures, "409 in flight")
 	case e.Status != 0:
 		p.failures = append(p.failures, fmt.Sprint(e.Status))
-	default: // nobody knows whether it was paid. The key makes it safe to ask
+	default: // nobody knows whether it was paid. The key makes it safe to retry
 		p.failures = append(p.failures, "no answer")
 	}
 }
@@ -111,7 +113,7 @@ func payAll(ctx context.Context, client *http.Client, base string, n int) []*pay
 	return payments
 }
 
-// pay is written as if nothing could fail: it gets only errors that no retry can fix.
+// pay has no code for retries: it gets only errors that no retry can fix.
 func pay(ctx context.Context, client *http.Client, base, invoice string) string {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments",
 		strings.NewReader(invoice))
@@ -131,7 +133,7 @@ func pay(ctx context.Context, client *http.Client, base, invoice string) string 
 	return answer
 }
 
-// report prints what each payment took, and counts what has landed on the server.
+// report prints what each payment took, and counts the payments that the server has made.
 func report(out io.Writer, payments []*payment, server *flaky) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "PAYMENT\tSENT\tFAILURES\tANSWER\tLANDED")

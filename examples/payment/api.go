@@ -16,14 +16,14 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// schema is understood by PostgreSQL and SQLite. Two customers have something to begin with.
+// schema works on PostgreSQL and SQLite. Two customers start with some money.
 var schema = []string{
 	`CREATE TABLE IF NOT EXISTS account (id text PRIMARY KEY, balance bigint NOT NULL CHECK (balance >= 0), note text NOT NULL, version bigint NOT NULL)`,
 	`CREATE TABLE IF NOT EXISTS payment (id text PRIMARY KEY, sender text NOT NULL, receiver text NOT NULL, amount bigint NOT NULL)`,
 	`INSERT INTO account VALUES ('alice', 1000, '', 1), ('bob', 1000, '', 1) ON CONFLICT DO NOTHING`,
 }
 
-// tokens stand for your authentication: they say who has sent a request.
+// tokens stand for your authentication: they say which customer has sent a request.
 var tokens = map[string]string{"Bearer alice": "alice", "Bearer bob": "bob"}
 
 type api struct{ db *sql.DB }
@@ -37,7 +37,7 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 	}
 	marks, err := sqladapter.New(sqladapter.Config{
 		Dialect: dialect, Namespace: "payments",
-		Window: 72 * time.Hour, // longer than any client tries again; then run marks.DeleteExpired
+		Window: 72 * time.Hour, // longer than any client retries; then run marks.DeleteExpired
 	})
 	if err != nil {
 		return nil, err
@@ -59,9 +59,9 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 	}
 	updates, err := httpadapter.New(runner, customer, httpadapter.Config{
 		Methods:  []string{http.MethodPut},
-		Optional: true, // If-Match alone has an update once; the key has its retry answered
-		// The key of an update under another condition is the key of another update: 422, and never
-		// the answer that the first condition has got.
+		Optional: true, // If-Match alone updates once; the key gets a retry its answer
+		// The key of an update under another condition is the key of another update: it gets 422,
+		// never the answer to the first condition.
 		FingerprintHeaders: []string{"If-Match"},
 		Seal:               [][]byte{seal},
 		Logger:             slog.Default(),
@@ -78,15 +78,15 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 }
 
 // customer is the scope of a key: two customers with the same key are two requests. It comes from
-// authentication, never from what a client can choose. An empty one is answered with 401.
+// authentication, never from what a client can choose. An empty one gets 401.
 func customer(r *http.Request) (string, error) { return tokens[r.Header.Get("Authorization")], nil }
 
-// pay runs once for a key. It may run again after it was rolled back, so it has no effect but
-// through tx.
+// pay runs once for a key. It may run again after its transaction was rolled back, so it has no
+// effect outside tx.
 func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 	// ctx is not canceled when the client goes: its retry gets the answer
 	ctx := r.Context()
-	from, _ := customer(r)          // is not empty, or there would have been a 401
+	from, _ := customer(r)          // never empty here: that would have been a 401
 	tx, _ := sqladapter.TxFrom(ctx) // never a.db: that would be another transaction, and stay
 	var in struct {
 		To     string
@@ -96,8 +96,9 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want another customer and a positive amount", http.StatusUnprocessableEntity)
 		return
 	}
-	// Accounts are taken in one order, or two payments there and back would deadlock. (That would
-	// cost a 503, no money: the client asks again.)
+	// Accounts are locked in one order: otherwise two payments between the same two accounts, in
+	// opposite directions, would deadlock. (That would cost a 503, not money: the client asks
+	// again.)
 	move := map[string]int64{from: -in.Amount, in.To: in.Amount}
 	for _, id := range ordered(from, in.To) {
 		res, err := tx.ExecContext(ctx,
@@ -112,8 +113,8 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if n == 0 {
-			// A 402 is final: it is stored, and what was written is taken back, the other account
-			// included.
+			// A 402 is final: it is stored. Everything written is rolled back, including the change
+			// of the other account.
 			http.Error(w, "no such account, or not enough in it", http.StatusPaymentRequired)
 			return
 		}
@@ -134,7 +135,7 @@ func unavailable(w http.ResponseWriter, err error) {
 	http.Error(w, "try again", http.StatusServiceUnavailable)
 }
 
-// read tells the version of what it has read, for write.
+// read returns an account, with its version for write.
 func (a *api) read(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
 	var balance, version int64
@@ -154,10 +155,10 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 }
 
 // write changes the version that its client has read, and no newer one (If-Match, RFC 9110 section
-// 13.1.1). Of two updates of one version one is done, and the other gets 412. An update that is
-// sent twice writes once. But without a key a client that has lost the answer gets 412 as well, and
-// cannot know whose change that is. With a key it gets its 204, even if others have written since,
-// as that section allows: the key is looked up before write compares.
+// 13.1.1). Of two updates of one version one succeeds, and the other gets 412. An update that is
+// sent twice writes once. But without a key, a client that has lost the answer gets 412 as well,
+// and cannot know whose change that is. With a key it gets its 204, even if others have written
+// since, as that section allows: the key is looked up before write compares.
 func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
 	if id == "" { // the middleware has checked only requests with a key
@@ -165,7 +166,7 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	condition := strings.Join(r.Header.Values("If-Match"), ",")
-	// "*" is any version: that would overwrite a note that the client has not read
+	// "*" matches any version: that would overwrite a note that the client has not read
 	if condition == "" || condition == "*" {
 		http.Error(w, "If-Match must be the ETag of GET /account", http.StatusPreconditionRequired)
 		return
@@ -183,12 +184,12 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 		// update, with a new key.
 		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
 	default:
-		w.Header().Set("ETag", etag(version)) // the version of this update, in a replay as well
+		w.Header().Set("ETag", etag(version)) // the version after this update, in a replay as well
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// update writes a note where the condition holds, and returns the new version, or 0.
+// update writes a note if the condition holds, and returns the new version, or 0.
 func (a *api) update(ctx context.Context, id, condition, note string) (int64, error) {
 	var db interface {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -215,7 +216,7 @@ func (a *api) update(ctx context.Context, id, condition, note string) (int64, er
 	return version + 1, nil
 }
 
-// matches reports whether a list of ETags has this one. A weak one (W/"2") never matches.
+// matches reports whether a list of ETags contains this one. A weak one (W/"2") never matches.
 func matches(list, etag string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		if strings.Trim(one, " \t") == etag {
@@ -237,5 +238,5 @@ func ordered(a, b string) []string {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // into memory: it is sent when it is recorded
+	_ = json.NewEncoder(w).Encode(body) // into memory: it is sent after it is recorded
 }

@@ -1,12 +1,12 @@
-// Payment is an API whose payments happen once, however often a client asks:
+// Payment is an API whose payments happen once, however often a client retries:
 //
 //	go run ./examples/payment
 //	PAYMENT_SEAL_KEY=$SEAL_KEY go run ./examples/payment -dsn postgres://shop@127.0.0.1/shop
 //
 // Booking, record and response are one transaction of PostgreSQL, or of SQLite in a temporary file
-// where there is no -dsn. The key that seals stored responses must outlive the process: make it
-// once, with openssl rand -hex 32, and keep it. A client that has missed a response asks again
-// under the same Idempotency-Key, and gets it.
+// if there is no -dsn. The key that encrypts stored responses must outlive the process: make it
+// once, with openssl rand -hex 32, and keep it. A client that has missed a response asks again with
+// the same Idempotency-Key, and gets it.
 package main
 
 import (
@@ -60,13 +60,13 @@ func run(listen, dsn, sealKey string) error {
 	server := &http.Server{
 		Addr: listen, Handler: api, ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout: 10 * time.Second,
-		// WriteTimeout: above how long a handler may take
+		// WriteTimeout is longer than a handler may take.
 		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		// Whoever is paying gets an answer.
+		// Clients whose payment is under way get an answer.
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		stopped <- server.Shutdown(grace)
@@ -79,7 +79,7 @@ func run(listen, dsn, sealKey string) error {
 	return <-stopped
 }
 
-// open returns the database, and what closes it and removes what is temporary.
+// open returns the database, and a function that closes it and removes temporary files.
 func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err error) {
 	if dsn != "" {
 		db, err := sql.Open("pgx", dsn)
@@ -94,7 +94,7 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	}
 	// IMMEDIATE: otherwise a transaction that reads first and writes later cannot wait for its
 	// turn. OpenSQLite instead of sql.Open: SQLite can end a transaction after a failed statement,
-	// and later statements would be committed alone.
+	// and later statements would then commit one by one.
 	db, err = sqladapter.OpenSQLite("sqlite",
 		"file:"+filepath.Join(dir, "shop.db")+
 			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
@@ -105,8 +105,8 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	return db, sqladapter.SQLite, func() { _, _ = db.Close(), os.RemoveAll(dir) }, nil
 }
 
-// readSealKey is the key that stored responses are encrypted with. It must outlive the process as
-// they do: without it a retry after a restart could not be answered.
+// readSealKey returns the key that encrypts stored responses. It must live as long as they do:
+// without it a retry after a restart could not be answered.
 func readSealKey(text string, required bool) ([]byte, error) {
 	if text == "" && !required {
 		key := make([]byte, 32)

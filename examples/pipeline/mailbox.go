@@ -8,12 +8,12 @@ import (
 )
 
 // mailbox stands for a mail server: a file with a line for each mail that went out. It does not
-// look for copies.
+// look for duplicates.
 type mailbox struct {
 	mu      sync.Mutex
 	file    *os.File
 	mails   int
-	orders  map[string]bool // that have had a mail
+	orders  map[string]bool // those that have had a mail
 	want    int
 	arrived chan struct{} // closed when want orders have had one
 }
@@ -62,7 +62,7 @@ func (b *mailbox) look() {
 	}
 }
 
-// reached returns a channel that is closed when so many orders have had a mail. It may be called
+// reached returns a channel that is closed when this many orders have had a mail. It may be called
 // once.
 func (b *mailbox) reached(orders int) <-chan struct{} {
 	b.mu.Lock()

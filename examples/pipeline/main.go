@@ -6,10 +6,10 @@
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092 -dir shop
 //
 // Every order is sent up to three times. A booking, its record and its message are one transaction,
-// so they happen once. A mail is not a part of any transaction: it is claimed before and recorded
-// after, and only a process that dies in between sends it again. Without -brokers there is a Kafka
-// inside of the process, and without -dir the shop ends with it. With both, kill it and start it
-// again: it continues where it was.
+// so they happen once. A mail cannot be part of a transaction: it is claimed before it goes out and
+// recorded afterwards. It goes out again only if the process dies in between. Without -brokers,
+// Kafka runs inside this process. Without -dir, nothing is left of the shop afterwards. With both,
+// kill the program and start it again: it continues where it was.
 package main
 
 import (
@@ -96,8 +96,8 @@ func run(ctx context.Context, brokers, dir string, orders int) error {
 	return nil
 }
 
-// place returns the directory of the shop and what its topics have in their names. A temporary one
-// is removed by done.
+// place returns the directory of the shop, and the suffix of its topics' names. done removes the
+// directory if it is temporary.
 func place(dir string) (_, suffix string, done func(), err error) {
 	if dir != "" {
 		dir, err = filepath.Abs(dir)
@@ -109,7 +109,7 @@ func place(dir string) (_, suffix string, done func(), err error) {
 
 type topics struct{ orders, bookings string }
 
-// connect returns the addresses of brokers, and what ends them.
+// connect returns the addresses of brokers, and a function that stops those in this process.
 func connect(brokers string) ([]string, func(), error) {
 	if brokers != "" {
 		return strings.Split(brokers, ","), func() {}, nil
@@ -121,7 +121,7 @@ func connect(brokers string) ([]string, func(), error) {
 	return c.ListenAddrs(), c.Close, nil
 }
 
-// shop is what the program has.
+// shop is the state of the program.
 type shop struct {
 	dir      string
 	seeds    []string
@@ -151,8 +151,8 @@ func newShop(ctx context.Context, dir string, seeds []string, names topics) (*sh
 }
 
 func (s *shop) open(ctx context.Context, later func(func())) (err error) {
-	// A database for one process; PostgreSQL and MySQL take the same statements but for the
-	// placeholders.
+	// The database serves one process. PostgreSQL and MySQL take the same statements, except for
+	// the placeholders.
 	s.db, err = sqladapter.OpenSQLite("sqlite",
 		"file:"+filepath.Join(s.dir, "shop.db")+
 			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
@@ -177,8 +177,8 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 	if err := s.box.Migrate(ctx, s.db); err != nil {
 		return err
 	}
-	// Claims and records of mails are kept where a crash does not reach them: in a database, or in
-	// Redis (redisadapter). one that runs on needs store.RunSweeper
+	// Claims and records of mails must survive a crash: they are in a database, or in Redis
+	// (redisadapter). A program that keeps running also needs store.RunSweeper.
 	store, err := sqlstore.New(s.db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 	s.d, err = dedup.New(store, dedup.Config{
 		Namespace: "mail",
 		Window:    8 * 24 * time.Hour, // longer than the topic keeps messages
-		LeaseTTL:  5 * time.Second,    // after a crash, what was about to be mailed waits so long
+		LeaseTTL:  5 * time.Second,    // after a crash, a mail that was claimed waits this long
 		SeenOnly:  true,
 	})
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *shop) createTopics(ctx context.Context) error {
 	return nil
 }
 
-// send sends every order once, twice or three times, as a producer does that does not know what has
+// send sends every order once, twice or three times, like a producer that does not know what has
 // arrived.
 func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 	for n := range orders {
@@ -238,7 +238,7 @@ func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 			sent++
 			record := &kgo.Record{
 				Topic: s.names.orders, Key: []byte(id), Value: []byte(strconv.Itoa(n)),
-				// the id of the order, not of the try
+				// the id of the order, not of the attempt
 				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}},
 			}
 			if err := s.producer.ProduceSync(ctx, record).FirstErr(); err != nil {
@@ -249,7 +249,7 @@ func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 	return sent, nil
 }
 
-// work books, tells and mails until the last mail, and ends in good order.
+// work books, publishes and mails until the last mail is out, and shuts down in order.
 func (s *shop) work(ctx context.Context, orders int) error {
 	publisher, err := franzpub.New(s.producer)
 	if err != nil {
@@ -284,7 +284,7 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	select {
 	case <-s.mails.reached(orders):
 	case <-ctx.Done():
-	case err := <-ended: // nothing ends by itself
+	case err := <-ended: // none of them ends by itself
 		ended <- err
 	}
 	cancel()
@@ -296,7 +296,7 @@ func (s *shop) consume(topic string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(s.seeds...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// after a crash, the group waits so long for the dead (45 s by default)
+		// after a crash, the group waits this long for the dead member (45 s by default)
 		kgo.SessionTimeout(10 * time.Second),
 	}
 }
@@ -313,12 +313,12 @@ func (s *shop) book(ctx context.Context, m *kafkaadapter.Message) error {
 		})
 	}, dedup.WithScope(m.Scope))
 	if err == nil {
-		s.box.Notify() // the relay need not wait for its next look
+		s.box.Notify() // the relay need not wait for its next poll
 	}
 	return err
 }
 
-// mail is level Claimed: one process at a time, and nobody after it is recorded.
+// mail is level Claimed: one process at a time runs it, and none after it is recorded.
 func (s *shop) mail(_ context.Context, m *kafkaadapter.Message) error {
 	return s.mails.send(string(m.Key))
 }

@@ -1,12 +1,12 @@
-// Saga books trips in workflows of Temporal, whose activities run at least once, and has each
-// effect once:
+// Saga books trips in Temporal workflows. Temporal runs their activities at least once, but each
+// effect happens once:
 //
 //	go run ./examples/saga
 //
-// A seat is reserved, money is charged, a ticket is issued; when the airline refuses, the money and
-// the seat go back, once as well. The engine runs in this process (go.temporal.io/sdk/testsuite),
-// and every activity's first answers are lost, as when its worker dies before it has reported. A
-// worker of yours registers the same workflow and the same Steps:
+// A seat is reserved, money is charged, a ticket is issued. If the airline refuses, the money and
+// the seat go back, also once. The engine runs in this process (go.temporal.io/sdk/testsuite). It
+// loses the first answers of every activity, as if the worker died before it reported. A worker of
+// your own registers the same workflow and the same Steps:
 //
 //	w := worker.New(client, "trips", worker.Options{})
 //	w.RegisterWorkflow(BookTrip)
@@ -70,7 +70,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// agency is all that there is: what is outside, the steps, and an engine that loses answers.
+// agency holds the outside services, the steps, and an engine that loses answers.
 type agency struct {
 	*Steps
 	runs *answers
@@ -137,17 +137,17 @@ func (a *agency) book(id string) (ticket string, err error) {
 	return ticket, env.GetWorkflowResult(&ticket)
 }
 
-// answers loses those of activities, after they have ended.
+// answers loses the answers of activities, after the activities have ended.
 type answers struct {
 	interceptor.WorkerInterceptorBase
 	lost  func(name string, attempt int32) bool
-	begun func(name string) // of tests; nil
+	begun func(name string) // set by tests, otherwise nil
 
 	mu   sync.Mutex
-	runs map[string]int // of activities
+	runs map[string]int // by the name of the activity
 }
 
-// InterceptActivity is of interceptor.WorkerInterceptor.
+// InterceptActivity implements interceptor.WorkerInterceptor.
 func (a *answers) InterceptActivity(_ context.Context,
 	next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
 	i := &lossy{answers: a}
@@ -169,7 +169,7 @@ type lossy struct {
 	*answers
 }
 
-// ExecuteActivity is of interceptor.ActivityInboundInterceptor.
+// ExecuteActivity implements interceptor.ActivityInboundInterceptor.
 func (l *lossy) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any,
 	error) {
 	info := activity.GetInfo(ctx)

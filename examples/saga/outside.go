@@ -13,15 +13,15 @@ var (
 	errNoAnswer = errors.New("no answer")
 )
 
-// bank takes and gives back, each time that it is told to: it does not look at keys when it
-// charges. It can be asked what it has done under one.
+// bank takes and gives money back each time that it is told to: it ignores keys when it charges.
+// But it can be asked for the charge of a key.
 type bank struct {
 	mu      sync.Mutex
-	byKey   map[string]string // receipts
+	byKey   map[string]string // receipts of charges
 	charges int
 	refunds int
-	decline bool // every charge
-	lose    int  // as many answers of charges, after they have happened
+	decline bool // declines every charge
+	lose    int  // how many answers are lost after the charge has happened
 }
 
 func (b *bank) charge(_ context.Context, key string, _ int64) (receipt string, err error) {
@@ -53,12 +53,12 @@ func (b *bank) refund(_ context.Context, _, _ string) error {
 	return nil
 }
 
-// airline has one effect for a key, as most that take one.
+// airline has one effect for a key, like most services that accept keys.
 type airline struct {
 	mu      sync.Mutex
 	tickets map[string]string
-	refuse  bool // every ticket
-	lose    int  // as many answers, after the ticket was issued
+	refuse  bool // refuses every ticket
+	lose    int  // how many answers are lost after the ticket was issued
 }
 
 func (a *airline) issue(_ context.Context, key, flight string) (string, error) {

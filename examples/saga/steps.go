@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// window is longer than any workflow runs, or is reset and run again.
+// window is longer than a workflow can run, including a later reset that runs it again.
 const window = 30 * 24 * time.Hour
 
 // Steps are the activities. Each has its effect once for a workflow, however often the engine runs
@@ -48,27 +48,27 @@ func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, err
 	s.once, err = dedup.New(store, dedup.Config{
 		Namespace: "trips",
 		Window:    window,
-		LeaseTTL:  10 * time.Second, // after a worker has died, its activity runs elsewhere
+		LeaseTTL:  10 * time.Second, // after it another worker takes over from a dead one
 		Resolve:   s.resolve,
 	})
 	return s, err
 }
 
-// key names a step of a workflow. Not the run, of which a reset makes another, nor the attempt. A
-// workflow that takes a step twice on purpose numbers them.
+// key names a step of a workflow. It contains neither the attempt nor the run, because a reset
+// makes a new run. A workflow that takes a step twice on purpose numbers the steps.
 func key(ctx context.Context, step string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
 }
 
-// activityError tells the engine which errors it need not try again.
+// activityError tells the engine which errors need no retry.
 func activityError(err error) error {
 	if err != nil && dedup.CanAck(err) {
 		return temporal.NewNonRetryableApplicationError(err.Error(), "refused", err)
 	}
-	return err // also "in flight elsewhere", and what is not known: ask again
+	return err // also "in flight elsewhere" and an unknown outcome: the engine asks again
 }
 
-// errUndone is the error of a step of a trip that was undone: the step has not happened, or is
+// errUndone is the error of a step of a trip that was undone: the step has not happened or was
 // undone, and will not happen.
 var errUndone = errors.New("the trip was undone")
 
@@ -93,8 +93,9 @@ func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
 	return activityError(err)
 }
 
-// Release gives the seat back, if there is one. The record of Reserve is written if it is not
-// there: a Reserve that comes later, from a worker that was given up, finds it and takes no seat.
+// Release gives the seat back, if there is one. If Reserve has no record yet, Release writes it. A
+// Reserve that runs later, on a worker that the engine gave up, finds that record and takes no
+// seat.
 func (s *Steps) Release(ctx context.Context, trip Trip) error {
 	_, err := s.marks.Do(ctx, s.db, key(ctx, "release"),
 		func(ctx context.Context, tx *sql.Tx) error {
@@ -109,8 +110,8 @@ func (s *Steps) Release(ctx context.Context, trip Trip) error {
 	return activityError(err)
 }
 
-// Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, the bank
-// is asked before anything runs again.
+// Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, resolve
+// asks the bank before anything runs again.
 func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 	_, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
@@ -127,7 +128,7 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 	return activityError(err)
 }
 
-// resolve finds out about a charge of which nobody knows.
+// resolve asks the bank about a charge whose outcome is unknown.
 func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution, error) {
 	attempt, _ := dedup.FromContext(ctx)
 	receipt, found, err := s.bank.find(ctx, attempt.DownstreamKey("bank"))
@@ -140,16 +141,16 @@ func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Re
 	return dedup.DidNotHappen(), nil
 }
 
-// Refund gives the money back, if it was taken. It ends the charge first: either that is on record
-// as done, or it is put on record as failed, and then a Charge that comes later finds that. One
-// that runs at the moment is waited for, by asking again.
+// Refund gives the money back, if it was taken. It ends the charge first: either the charge is on
+// record as done, or Refund records it as failed, and a later Charge finds that record. If a Charge
+// is running, Refund returns an error, and the engine tries again.
 func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	receipt, err := dedup.Do(ctx, s.once, key(ctx, "charge"),
 		func(context.Context) (string, error) { return "", dedup.Permanent(errUndone) })
 	switch {
 	case err == nil:
 	case errors.Is(err, dedup.ErrNoResult):
-		// taken, as an operator has marked, and the receipt is not on record
+		// an operator has marked it as charged, and no receipt is on record
 		return temporal.NewNonRetryableApplicationError(
 			"charged without a receipt: refund it by hand", "no receipt", err)
 	case dedup.CanAck(err):
@@ -164,8 +165,9 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	return activityError(err)
 }
 
-// Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key: a
-// crash between its effect and our record asks it once more, and gets the same ticket.
+// Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key. After
+// a crash between that effect and our record, Issue asks the airline again and gets the same
+// ticket.
 func (s *Steps) Issue(ctx context.Context, trip Trip) (string, error) {
 	ticket, err := dedup.Do(ctx, s.once, key(ctx, "issue"),
 		func(ctx context.Context) (string, error) {

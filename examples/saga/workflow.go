@@ -15,9 +15,9 @@ type Trip struct {
 	Amount int64
 }
 
-// BookTrip reserves a seat, charges for it and has the ticket issued, or undoes what it has begun.
-// The engine runs each activity at least once: when a worker dies, or its answer is lost, the same
-// activity runs again elsewhere.
+// BookTrip reserves a seat, charges for it and has the ticket issued. When a step fails, it undoes
+// the steps that it has begun. The engine runs each activity at least once: when a worker dies, or
+// its answer is lost, the same activity runs again on another worker.
 func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		// an attempt that takes longer may continue while the next one runs
@@ -28,13 +28,13 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	patient := workflow.WithRetryPolicy(ctx,
 		temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute})
 
-	var s *Steps // its methods are names here: nothing of it is called
+	var s *Steps // gives the activities' names; none of its methods is called
 	var undo []any
 	defer func() {
 		if err == nil {
 			return
 		}
-		// also when the workflow was canceled
+		// also if the workflow was canceled
 		ctx, cancel := workflow.NewDisconnectedContext(patient)
 		defer cancel()
 		for _, step := range slices.Backward(undo) {

@@ -1,11 +1,11 @@
-// Webhooks receives the events of two senders once, however often they deliver them:
+// Webhooks handles each event of two senders once, however often they deliver it:
 //
 //	go run ./examples/webhooks -try
 //	BILLING_SECRET=whsec_... GITHUB_SECRET=... go run ./examples/webhooks -redis redis://127.0.0.1:6379
 //
-// It verifies before it looks at anything, and answers 200 only to what is on record, or is not for
-// it: a 2xx ends the sender's deliveries. Without -redis there is a Redis inside of the process,
-// which forgets with it.
+// It verifies a webhook before it looks at anything else. A 2xx ends the sender's deliveries, so it
+// answers 200 only to an event that is on record, or one that it does not handle. Without -redis,
+// Redis runs inside this process, and forgets everything when it ends.
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(listen, address string, try bool) error {
 		return err
 	}
 	defer closeRedis()
-	// Findings about a Redis that keeps nothing on disk go to the log, unless it is the one in this
+	// Findings about a Redis that keeps nothing on disk go to the log, except for the Redis in this
 	// process.
 	var options redisadapter.Options
 	if address == "" {
@@ -82,7 +82,7 @@ func run(listen, address string, try bool) error {
 	}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		// WriteTimeout: above how long a handler may take
+		// WriteTimeout is longer than a handler may take.
 		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	served := make(chan error, 1)
@@ -93,7 +93,7 @@ func run(listen, address string, try bool) error {
 	} else {
 		<-ctx.Done()
 	}
-	// The server waits for the handlers that run, so that their effects are recorded.
+	// The server waits for running handlers, so that their effects are recorded.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, server.Shutdown(grace))
@@ -103,7 +103,7 @@ func run(listen, address string, try bool) error {
 	return err
 }
 
-// connect returns a client, and what closes it.
+// connect returns a client, and a function that closes it.
 func connect(address string) (*redis.Client, func(), error) {
 	if address == "" {
 		m := miniredis.NewMiniRedis()
@@ -117,15 +117,15 @@ func connect(address string) (*redis.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	opt.ContextTimeoutEnabled = true // or a call would not end with its context
+	opt.ContextTimeoutEnabled = true // otherwise a call would not end with its context
 	client := redis.NewClient(opt)
 	return client, func() { _ = client.Close() }, nil
 }
 
-// secrets are what the senders' pages show when an endpoint is set up.
+// secrets are what the senders' pages show when you set up an endpoint.
 type secrets struct{ billing, github string }
 
-// readSecrets has no defaults but for -try: whoever knows a secret can make up events.
+// readSecrets has defaults only for -try: whoever knows a secret can forge events.
 func readSecrets(getenv func(string) string, try bool) (secrets, error) {
 	if try {
 		return secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
@@ -141,8 +141,8 @@ func readSecrets(getenv func(string) string, try bool) (secrets, error) {
 func newDeduper(store dedup.Store, namespace string) (*dedup.Deduper, error) {
 	return dedup.New(store, dedup.Config{
 		Namespace: namespace,
-		Window:    webhook.DefaultWindow, // longer than these senders try again
-		// below the time after which GitHub hangs up, which is 10 s
+		Window:    webhook.DefaultWindow, // longer than these senders retry
+		// less than the 10 s after which GitHub hangs up
 		LeaseTTL: 8 * time.Second,
 		SeenOnly: true, // nobody replays the answer of a webhook
 	})
@@ -166,7 +166,7 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 	for path, provider := range map[string]webhook.Provider{"/hooks/billing": billing,
 		"/hooks/github": github} {
 		hook, err := webhook.New(once, provider, handle, webhook.Config{
-			Endpoint: path, // part of each key: two endpoints both get an event
+			Endpoint: path, // part of each key: an event for two endpoints is handled by both
 			Handles: func(event string) bool {
 				return strings.HasPrefix(event, "invoice.") || event == "push"
 			},
@@ -185,7 +185,7 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 func show(_ context.Context, d *webhook.Delivery) error {
 	var body map[string]any
 	if err := json.Unmarshal(d.Body, &body); err != nil {
-		// no delivery of it will be better: it is recorded, and acknowledged
+		// a redelivery would be just as bad: it is recorded, and acknowledged
 		return dedup.Permanent(err)
 	}
 	fmt.Printf("  effect: %s %s %s\n", d.Provider, d.Type, d.ID)

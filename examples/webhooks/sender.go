@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// deliverAll is what two senders do: they deliver until they get a 2xx, and sometimes once more.
+// deliverAll acts as two senders: they deliver until they get a 2xx, and sometimes once more.
 func deliverAll(ctx context.Context, base string, s secrets) error {
 	for _, event := range []struct {
 		what, path, id, body, secret string
@@ -41,8 +41,8 @@ func deliverAll(ctx context.Context, base string, s secrets) error {
 	return nil
 }
 
-// deliver sends an event once. The two senders sign in their own ways: the second one leaves its id
-// out.
+// deliver sends an event once. Each of the two senders signs in its own way: GitHub's signature
+// does not cover the id.
 func deliver(ctx context.Context, url, id, body, secret string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package chart draws the figures of a report as SVG: light background, legend next to the lines,
-// colors that everybody can tell apart.
+// Package chart draws the figures of a report as SVG: with a light background, a legend next to the
+// lines, and colors that everybody can tell apart.
 package chart
 
 import (
@@ -25,11 +25,11 @@ import (
 type Series struct {
 	Name         string
 	Points       plotter.XYs
-	Color        int // of the palette
+	Color        int // in the palette
 	Bold, Dashed bool
 }
 
-// Add keeps points sorted and takes the first of every x.
+// Add adds a point. It keeps points sorted, and only the first one of every x.
 func (s *Series) Add(x, y float64) {
 	i, found := slices.BinarySearchFunc(s.Points, x, func(p plotter.XY, x float64) int {
 		return cmp.Compare(p.X, x)
@@ -41,16 +41,16 @@ func (s *Series) Add(x, y float64) {
 
 // Lines is a figure of lines over a parameter.
 type Lines struct {
-	Title, X, Y string // and the labels of the axes
+	Title, X, Y string // the labels of the axes
 	LogX, LogY  bool
-	// Plain draws many points: no marks, and round numbers below instead of every parameter.
+	// Plain is for many points: no marks, and round numbers on the axis instead of every parameter.
 	Plain bool
-	// Even puts the parameters at equal distances, whatever they are.
+	// Even puts the parameters at equal distances, whatever their values are.
 	Even   bool
 	Series []Series
 }
 
-// ErrEmpty is that of a figure without a line, or with fewer than two bars to compare.
+// ErrEmpty reports a figure without a line, or with fewer than two bars to compare.
 var ErrEmpty = errors.New("chart: there is nothing to draw")
 
 // SVG draws the figure. A logarithmic axis leaves out values that are not positive.
@@ -136,7 +136,7 @@ func (s Series) draw(p *plot.Plot, legend *plot.Legend, points plotter.XYs, mark
 type Bar struct {
 	Name  string
 	Value float64
-	Color int // of the palette
+	Color int // in the palette
 }
 
 // Bars is a figure of horizontal bars, the first at the top, each with its value.
@@ -201,8 +201,8 @@ func sans(size font.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// newPlot is an empty plot in our style, with a grid; one without a label for y has vertical lines
-// alone.
+// newPlot returns an empty plot in our style, with a grid. Without a label for y, it has only
+// vertical lines.
 func newPlot(title, xLabel, yLabel string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor, p.Title.Text, p.Title.Padding = color.White, title, vg.Points(10)
@@ -222,7 +222,7 @@ func newPlot(title, xLabel, yLabel string) *plot.Plot {
 	return p
 }
 
-// newLegend is drawn next to the plot, not over its lines.
+// newLegend returns a legend that is drawn next to the plot, not over its lines.
 func newLegend() plot.Legend {
 	l := plot.NewLegend()
 	l.TextStyle.Font, l.TextStyle.Color = sans(11), ink
@@ -255,7 +255,7 @@ const (
 	shown    = "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"
 )
 
-// short is a number as an axis shows it: 20 k, 1.5 M.
+// short formats a number for an axis: 20 k, 1.5 M.
 func short(v float64) string {
 	unit := ""
 	switch {
@@ -267,7 +267,8 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64) + unit
 }
 
-// parameter is one of a figure's parameters: exact up to 10,240, the largest size of a result.
+// parameter formats a parameter of a figure. It is exact up to 10,240, the largest size of a
+// result.
 func parameter(x float64) string {
 	if x > 10_240 {
 		return short(x)
@@ -275,7 +276,7 @@ func parameter(x float64) string {
 	return strconv.FormatFloat(x, 'g', -1, 64)
 }
 
-// numberTicks are four to eight round numbers.
+// numberTicks returns four to eight round numbers.
 func numberTicks(low, high float64) (ticks []plot.Tick) {
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
 	switch many := (high - low) / step; {
@@ -290,7 +291,7 @@ func numberTicks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// logTicks labels 1, 2 and 5 of every power of ten; over more than three powers only 1.
+// logTicks labels 1, 2 and 5 of every power of ten, or only 1 if there are more than three powers.
 func logTicks(low, high float64) (ticks []plot.Tick) {
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 		for digit := 1.0; digit < 10; digit++ {

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// degraded measures what an overloaded filter still proves. An id that was fed and is called new
-// would be a second effect.
+// degraded measures what an overloaded filter can still prove. If it calls an id new that was fed,
+// that would be a second effect.
 func (e *env) degraded(all *harness.Groups) {
 	e.overloaded(all, "10x the plan, no more memory", 1)
 	e.overloaded(all, "10x the plan, up to 20x the memory", 20)
@@ -57,7 +57,8 @@ func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) 
 	return count
 }
 
-// rates measures how often an id that was never added is Maybe, compared with the plan.
+// rates measures how often a Check of an id that was never added returns Maybe, compared with the
+// plan.
 func (e *env) rates(all *harness.Groups) {
 	const estimated = "estimated from the bits"
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
@@ -90,7 +91,7 @@ func (e *env) rotation(all *harness.Groups) {
 }
 
 func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
-	var clock atomic.Int64 // stands still until it is moved
+	var clock atomic.Int64 // only the benchmark moves it
 	o := options(e.most())
 	o.Clock = func() time.Duration { return time.Duration(clock.Load()) }
 	f := filled(o)
@@ -104,7 +105,7 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 			add(first, timeOf(func() { f.Add(id(uint64(n))) }))
 		})
 		add(parallel, most)
-		most, _ = slowest(f, func() { answersOf(f, checks, unknown) }) // about as long
+		most, _ = slowest(f, func() { answersOf(f, checks, unknown) }) // takes about as long
 		add(quiet, most)
 	}
 	for _, side := range []string{rotating, first, parallel, quiet} {
@@ -119,8 +120,8 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 	}
 }
 
-// slowest returns the longest Check of another goroutine while do runs, and the number of its
-// Checks.
+// slowest calls Check in another goroutine while do runs. It returns the longest call and the
+// number of calls.
 func slowest(f *bloom.Filter, do func()) (most time.Duration, checks int) {
 	var over atomic.Bool
 	var other sync.WaitGroup
@@ -145,7 +146,8 @@ func timeOf(do func()) time.Duration {
 	return time.Since(began)
 }
 
-// snapshots measures saving and loading all ids of a window, and adding them one by one.
+// snapshots measures how long it takes to save and to load all ids of a window, and to add them one
+// by one.
 func (e *env) snapshots(all *harness.Groups) {
 	title := fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))
 	all.Add("snapshot", e.most(), title, e.measureSnapshots)
@@ -157,7 +159,7 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
 	const most = "<= 3 s"
 	steps := []struct {
-		name, of string // an empty of means the file
+		name, of string // of is empty for the file
 		goal     harness.Goal
 		do       func()
 		took     []float64
@@ -184,7 +186,7 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	}
 }
 
-// loadFrom loads a new filter; the snapshot must cover all generations except the newest.
+// loadFrom loads a new filter. The snapshot must cover all generations except the newest.
 func (e *env) loadFrom(file *os.File) {
 	f := must.Get(bloom.New(stored(e.most())))
 	must.Get(file.Seek(0, io.SeekStart))

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// Sides of the layered composition: leases in Redis, records in SQL; and of the filter in front of
-// one store: claims in PostgreSQL.
+// Sides of the layered composition (leases in Redis, records in SQL), and of the filter in front of
+// one store (claims in PostgreSQL).
 const (
 	withFilter    = "onceward layered, Filter"
 	withoutFilter = "onceward layered, no Filter"
@@ -29,11 +29,11 @@ const (
 
 var shares = []int{0, 10, 50, 90}
 
-// oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a
-// duplicate once, and hot from then on. It is enough for ten timings.
+// oldKeys is how many keys have a record in SQL that Redis has forgotten. Each of them is a
+// duplicate once, and is hot from then on. They are enough for ten timings.
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
-// layered: claim and completion of a batch with and without the filter.
+// layered adds claim and completion of a batch, with and without the filter.
 func (e *env) layered(all *harness.Groups) {
 	for _, share := range shares {
 		all.Add("layered", share, fmt.Sprintf("layered, %d %% duplicates", share),
@@ -47,7 +47,7 @@ func (e *env) layered(all *harness.Groups) {
 	}
 }
 
-// front: one store in PostgreSQL, with and without a filter before it.
+// front adds one store in PostgreSQL, with and without a filter in front of it.
 func (e *env) front(all *harness.Groups) {
 	front := composed{withFront, withoutFront, e.newFront}
 	for _, share := range []int{0, 50, 90} {
@@ -59,7 +59,7 @@ func (e *env) front(all *harness.Groups) {
 				})
 		}
 	}
-	// Keys that are new, in the one process that writes.
+	// New keys, in the only process that writes.
 	all.Add("front, Seen", 0, "front, Seen", func(ctx context.Context, s *harness.Setup) {
 		front.compare(ctx, s, func(ctx context.Context, l *layers, keys []string) {
 			for _, key := range keys {
@@ -69,13 +69,13 @@ func (e *env) front(all *harness.Groups) {
 	})
 }
 
-// composed is a composition with a filter, next to one without.
+// composed is a composition with a filter, and the same without one.
 type composed struct {
 	with, without string
 	open          func(ctx context.Context, s *harness.Setup, filter bool) *layers
 }
 
-// consume compares them in batches of keys of which a share is old.
+// consume compares both over batches of keys. A share of the keys is old.
 func (c composed) consume(ctx context.Context, s *harness.Setup, work string, share, batch int) {
 	s.Multiple = batch
 	name := fmt.Sprintf("%s, batches of %d, %d %% duplicates", work, batch, share)
@@ -92,7 +92,7 @@ func (c composed) compare(ctx context.Context, s *harness.Setup,
 	return s.Compare(c.with, c.without)
 }
 
-// pass consumes keys of which a share is replaced by old ones.
+// pass consumes keys after it has replaced a share of them by old ones.
 func pass(share, batch int) func(ctx context.Context, l *layers, keys []string) {
 	return func(ctx context.Context, l *layers, keys []string) {
 		l.mix(keys, share)
@@ -100,7 +100,7 @@ func pass(share, batch int) func(ctx context.Context, l *layers, keys []string) 
 	}
 }
 
-// countLookups runs one pass over each and counts what the store of records is asked.
+// countLookups runs one pass over each composition, and counts the lookups in the store of records.
 func (e *env) countLookups(ctx context.Context, s *harness.Setup, share int) {
 	asked := func(filter bool) float64 { // for 100 keys
 		l, keys := e.newLayers(ctx, s, filter), harness.FreshKeys(8*batchIDs)
@@ -126,12 +126,12 @@ type layers struct {
 	used    int
 }
 
-// counted is the store of records; its lookups are counted, and the ids that it is to keep are
-// added to the filter, as Filter.Follow would.
+// counted is the store of records. It counts lookups, and adds the ids that it has to keep to the
+// filter, as Filter.Follow would.
 type counted struct {
 	*sqlstore.Store
 	lookups atomic.Int64
-	filter  *bloom.Filter // nil: nobody is told
+	filter  *bloom.Filter // nil: there is none
 }
 
 func (c *counted) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
@@ -165,7 +165,7 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *lay
 	})
 }
 
-// newFront puts the filter alone in front of it.
+// newFront puts only the filter in front of it.
 func (e *env) newFront(ctx context.Context, s *harness.Setup, filter bool) *layers {
 	return e.compose(ctx, s, filter, func(l *layers, _ string, _ *bloom.Feed) dedup.Store {
 		if !filter {
@@ -175,7 +175,7 @@ func (e *env) newFront(ctx context.Context, s *harness.Setup, filter bool) *laye
 	})
 }
 
-// compose fills a table with old records, which the filter learns of.
+// compose fills a table with old records, and the filter with their ids.
 func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 	over func(l *layers, name string, feed *bloom.Feed) dedup.Store) *layers {
 	name := "layer" + harness.Fresh()[:8]
@@ -204,7 +204,7 @@ func openRecords(ctx context.Context, s *harness.Setup, records *server.Database
 	return store
 }
 
-// mix puts old keys into a share of these, evenly spread.
+// mix replaces a share of keys by old ones, evenly spread.
 func (l *layers) mix(keys []string, share int) {
 	for i := range keys {
 		if repeats(i, share) {

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Sides of a stream over partitions that have one owner, and over a shared Redis.
+// Sides of a stream: over partitions with one owner, and over a shared Redis.
 const (
 	ownedTwo    = "onceward owned"
 	ownedOne    = "onceward owned, CompleteAndClaim"
@@ -25,7 +25,7 @@ const (
 	rawSide     = "raw RESP, two commands a key"
 )
 
-// owned: batches of streams, with an owner and without.
+// owned adds batches of streams, with an owner and without.
 func (e *env) owned(all *harness.Groups) {
 	for _, s := range []stream{{share: 0}, {share: 10}, {share: 50}, {share: 50, old: true},
 		{share: 90}} {
@@ -44,8 +44,8 @@ func (e *env) stream(all *harness.Groups, s stream) {
 	}).Detail = s.share == 10 || s.share == 90
 }
 
-// ownedKeys is how long a stream is: long enough to fill fresh sets, all but the last of which are
-// folded within the timing, and so are nearly all of its keys.
+// ownedKeys is the length of a stream. It is long enough to fill fresh sets. All of these but the
+// last are folded within the timing, so nearly all keys are.
 func (e *env) ownedKeys(s stream) int {
 	const step = workers * batchIDs
 	if e.freshSets == 0 {
@@ -61,19 +61,19 @@ type streamed struct {
 	*harness.Setup
 
 	e   *env
-	now made // of the timing that comes, or runs
+	now made // for the next timing, or the one that runs
 }
 
 func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 	e.redis.Clear(ctx)
-	e.built = nil // a heap of hundreds of megabytes would spare the sides their garbage collections
+	e.built = nil // a heap of hundreds of megabytes would save the sides garbage collections
 	st, n := &streamed{Setup: setup, e: e}, e.ownedKeys(s)
 	setup.MinKeys, setup.MaxKeys, setup.Multiple = n, n, workers*batchIDs
-	// right before its timing
+	// The keys are made right before their timing.
 	setup.Keys = func(n int) []string { st.now = s.make(n); return st.now.keys }
 	setup.ServerCPU = e.redis.CPU()
 	raw := work.DialRaw(ctx, setup, e.redis.Addr, workers)
-	// the least that claim and completion cost without an owner: a command each, in pipelines
+	// the least that claim and completion cost without an owner: one command each, in pipelines
 	st.side(rawSide, func(ctx context.Context, worker int, keys []string, did effect) (ran int) {
 		for batch := range slices.Chunk(keys, batchIDs) {
 			won := raw[worker].Claim(ctx, batch, work.RawToken, peer.Lease)
@@ -87,7 +87,7 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 	}, nil)
 	origins := [workers]driver.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
 	shared := func(l work.Layout) batches {
-		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
+		l = l.Expecting(n * (e.rounds + 3)) // for the keys of all timings
 		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
 	}
 	seen := shared(work.Full)
@@ -100,11 +100,11 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 
 type effect func(key string)
 
-// consumer runs the keys of a worker's stream, each once. It says how many it has run.
+// consumer runs each key of a worker's stream once. It returns how many it has run.
 type consumer func(ctx context.Context, worker int, keys []string, did effect) int
 
-// side adds one. The partitions that it consumes may have an owner: then a timing has new ones, and
-// folds what it has filled of them.
+// side adds a side. If its partitions have an owner, each timing gets new partitions, and folds the
+// sets that it has filled.
 func (st *streamed) side(name string, c consumer, o *owner) {
 	did := func(key string) {
 		if st.e.effect != nil {
@@ -125,10 +125,10 @@ func (st *streamed) side(name string, c consumer, o *owner) {
 	}, func(ctx context.Context, t *harness.Timing) { all(ctx, t.Keys, st.now.news) })
 }
 
-// owner adds a side whose partitions have one.
+// owner adds a side whose partitions have an owner.
 func (st *streamed) owner(ctx context.Context, side string, consume func(batches) consumer) {
 	o := openOwned(ctx, st.Setup, st.e.redis.Addr, ownedOptions(ownedPlan))
-	const lease = 10 * time.Second // a third of the partition's
+	const lease = 10 * time.Second // a third of the partition's lease
 	d := must.Get(dedup.New(o.store, dedup.Config{
 		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
 		StoreTimeout: lease / 2, SeenOnly: true,
@@ -136,7 +136,7 @@ func (st *streamed) owner(ctx context.Context, side string, consume func(batches
 	st.side(side, consume(batches{&work.Deduper{Deduper: d}, &o.origins}), o)
 }
 
-// compareOwned compares what has the same number of exchanges; the raw commands have two.
+// compareOwned compares sides with the same number of exchanges; the raw commands have two.
 func compareOwned(s *harness.Setup, title string, goals bool) {
 	two, one := title+", batches of 256", title+", batches of 256, one exchange a batch"
 	const least = ">= 1x"
@@ -156,8 +156,8 @@ func compareOwned(s *harness.Setup, title string, goals bool) {
 	}
 }
 
-// consumeAll has every worker run its half of keys, of which so many are new. A side that ran
-// another number has measured something else.
+// consumeAll has every worker consume its half of keys, of which news are new. A side that runs
+// another number of keys has measured something else.
 func consumeAll(ctx context.Context, c consumer, keys []string, news int, did effect) int {
 	var counts [workers]int
 	work.Parallel(ctx, workers, func(ctx context.Context, w int) {
@@ -168,14 +168,14 @@ func consumeAll(ctx context.Context, c consumer, keys []string, news int, did ef
 	return ran
 }
 
-// batches are consumed as kafkaadapter does. The requests say where they come from, as its do.
+// batches consumes as kafkaadapter does. Its requests have origins, like those of kafkaadapter.
 type batches struct {
 	*work.Deduper
 
 	origins *[workers]driver.Origin
 }
 
-// apart claims a batch, runs the keys that are new and ends it, in two exchanges.
+// apart claims a batch, runs the new keys and ends the batch, in two exchanges.
 func (b batches) apart(ctx context.Context, worker int, keys []string, did effect) (ran int) {
 	reqs := make([]dedup.Request, 0, batchIDs)
 	for batch := range slices.Chunk(keys, batchIDs) {
@@ -207,7 +207,7 @@ func (b batches) requests(reqs []dedup.Request, worker int, batch []string) []de
 	return reqs
 }
 
-// won runs the keys that are new. Streams leave more than a batch between a key and its repetition.
+// won runs the new keys. In a stream, more than a batch lies between a key and its repetition.
 func won(claims []*dedup.Claim, did effect) []dedup.Completion {
 	done := work.Won(claims, nil, []driver.Outcome{dedup.Acquired, dedup.Duplicate})
 	for _, c := range done {
@@ -217,30 +217,30 @@ func won(claims []*dedup.Claim, did effect) []dedup.Completion {
 }
 
 const (
-	// workers is how many batches are under way at once: two partitions of one consumer, of which
-	// each has the half of a stream.
+	// workers is how many batches are in work at once: one consumer has two partitions, and each
+	// has half of a stream.
 	workers = 2
-	// gap is how far from its repetition a key is at least: its batch has ended, also where a batch
-	// ends with the claims of the next.
+	// gap is the least distance between a key and its repetition. Then the batch of the key has
+	// ended, even if batches end with the claims of the next one.
 	gap = 2 * batchIDs
-	// recentSpan is how far it is at most, where it is recent.
+	// recentSpan is the largest distance between a key and a recent repetition.
 	recentSpan = 8192
 )
 
 // stream says what a consumer gets.
 type stream struct {
 	share int  // percent of duplicates
-	old   bool // they repeat keys of long ago, and not of this stream
+	old   bool // they repeat keys of long ago, not of this stream
 }
 
 type made struct {
 	keys []string // the halves of the workers, one after the other
-	old  []string // what has ended before it began, in the same way
-	news int      // keys that are to run
+	old  []string // keys that ended before the stream begins, in the same order
+	news int      // number of keys that have to run
 }
 
-// make makes one of n keys, a multiple of the workers' batches, from names that nobody has used.
-// Where its duplicates are is always the same.
+// make makes a stream of n new keys; n is a multiple of the workers' batches. The duplicates are
+// always at the same places.
 func (s stream) make(n int) made {
 	m := made{keys: harness.FreshKeys(n), news: n}
 	for w := range workers {
@@ -263,7 +263,7 @@ func (s stream) make(n int) made {
 // repeats spreads the duplicates evenly.
 func repeats(i, share int) bool { return share > 0 && i*share%100+share >= 100 }
 
-// part is the half of a worker.
+// part returns the half of a worker.
 func part(keys []string, worker int) []string {
 	half := len(keys) / workers
 	return keys[worker*half : (worker+1)*half]

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	freshMembers = 16 << 10 // of a set of ownedPlan before it is folded
-	ownedPlan    = 370_000  // keys a window of a partition: with 32 of them some twelve millions
-	ownedParts   = 256      // each timing has some that nobody has used
+	freshMembers = 16 << 10 // members of a set of ownedPlan before the set is folded
+	ownedPlan    = 370_000  // keys per window and partition: about twelve million with 32 of them
+	ownedParts   = 256      // each timing uses new ones
 	ownedWindow  = 24 * time.Hour
 	ownedHold    = time.Hour
 	ownedLease   = 30 * time.Second
@@ -39,8 +39,8 @@ type owner struct {
 	prefix  string
 	held    [workers]*owned.Ownership
 	origins [workers]driver.Origin
-	used    int32 // partitions
-	ran     int   // keys of those that are held
+	used    int32 // number of partitions
+	ran     int   // number of keys in the held partitions
 	nudge   *owned.Ownership
 }
 
@@ -49,7 +49,7 @@ func ownedOptions(keys int) owned.Options {
 		Hold: ownedHold, Lease: ownedLease, ExpectedKeys: keys}
 }
 
-// openOwned boots a prefix of its own and opens a store there, for the time of a setup.
+// openOwned makes a store with a prefix of its own, until the setup ends.
 func openOwned(ctx context.Context, s *harness.Setup, addr string, opts owned.Options) *owner {
 	o := &owner{client: server.NewClient(s, addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
 	opts.Prefix = o.prefix
@@ -63,7 +63,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string, opts owned.Op
 
 const ownedSource = "group/topic"
 
-// take gives the partitions up that are held, and acquires others, of which nothing is known.
+// take gives up the held partitions, and acquires new ones, of which nothing is known.
 func (o *owner) take(ctx context.Context) {
 	o.ran = 0
 	for w := range workers {
@@ -77,7 +77,7 @@ func (o *owner) take(ctx context.Context) {
 	}
 }
 
-// acquire waits until the filter is loaded.
+// acquire acquires a partition and waits until its filter is loaded.
 func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 	own := must.Get(o.store.Acquire(ctx,
 		owned.Partition{Source: ownedSource, Number: number, Count: ownedParts}))
@@ -88,9 +88,9 @@ func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 	return own
 }
 
-// fold waits until the sets that are full have been folded: work of a timing that would else be
-// done in another side's. The store looks for such work with its renewals, some seconds later, and
-// when it acquires something: so it is made to.
+// fold waits until the full sets have been folded: otherwise that work of one timing would be done
+// during that of another side. The store looks for such work some seconds later, with its renewals,
+// and also when it acquires a partition. So fold has it acquire one.
 func (o *owner) fold(ctx context.Context) {
 	work.Until(ctx, func(n int) bool {
 		folded := !slices.ContainsFunc(o.origins[:], func(from driver.Origin) bool {
@@ -106,9 +106,9 @@ func (o *owner) fold(ctx context.Context) {
 	})
 }
 
-// unfolded counts the full sets of a partition.
+// unfolded counts the full sets of a partition that are not folded yet.
 func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
-	counted := uint32(number) // from 0
+	counted := uint32(number) // partitions count from 0
 	tag := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(ownedSource+"\x00"), counted))
 	fields := must.Get(o.client.HGetAll(ctx,
 		fmt.Sprintf("%s:{%x}:head", o.prefix, tag[:8])).Result())
@@ -127,8 +127,8 @@ func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
 	return sets
 }
 
-// proven notes that so many new keys have run, and fails unless nearly all that did were begun
-// without a claim of the inner store: or what was timed would be that.
+// proven adds to the number of new keys that have run. It fails unless nearly all of them began
+// without a claim of the inner store: otherwise the timing would measure that store.
 func (o *owner) proven(ran int) {
 	o.ran += ran
 	saved := int(o.held[0].Stats().Saved + o.held[1].Stats().Saved)
@@ -136,10 +136,11 @@ func (o *owner) proven(ran int) {
 		"filterbench: %d keys were begun without a claim, of %d that were new", saved, o.ran)
 }
 
-// marksAtOnce is how many keys are begun, or marked, in one call: the most that it takes.
+// marksAtOnce is how many keys are begun or marked in one call, which is the limit of a call.
 const marksAtOnce = 4096
 
-// load: how long a new owner of a partition reads its marks, and what they take.
+// load adds how long a new owner of a partition takes to read its marks, and how much memory they
+// take.
 func (e *env) load(all *harness.Groups) {
 	all.Add("owned load", e.marks, fmt.Sprintf("owned, load of %s marks", harness.Short(e.marks)),
 		e.measureLoad)
@@ -175,7 +176,7 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 			float64(e.redis.Memory(ctx)-before)/float64(e.marks), "bytes/key")
 	}
 	var samples []harness.Sample
-	for range min(e.rounds, 3) { // acquired by others, one after the other
+	for range min(e.rounds, 3) { // acquired by one owner after another
 		must.Do(o.held[0].Release(ctx))
 		samples = append(samples, timed(func() { o.held[0] = o.acquire(ctx, 0) }))
 		s := o.held[0].Stats()
@@ -186,8 +187,8 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 	row("acquired and loaded from the sets", samples...).Wants("<= 15 s")
 }
 
-// oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full
-// as they are to be.
+// oneGeneration plans one generation for all marks, because they come within minutes: so the
+// buckets are as full as they should be.
 func (e *env) oneGeneration() owned.Options {
 	const kept = float64(ownedWindow) / float64(ownedWindow+ownedHold)
 	opts := ownedOptions(int(4 * kept * float64(e.marks)))
@@ -195,13 +196,13 @@ func (e *env) oneGeneration() owned.Options {
 	return opts
 }
 
-// markAll begins and ends as many keys as there are to be marks, in the first partition.
+// markAll begins and ends the wanted number of keys in the first partition.
 func (o *owner) markAll(ctx context.Context, marks int) {
 	var reqs [workers][]driver.ClaimRequest
 	var changes [workers][]driver.Finish
 	work.Share(ctx, workers, marksAtOnce, marks, func(ctx context.Context, w, from, to int) {
 		mine := reqs[w][:0]
-		for n := uint64(from); n < uint64(to); n++ { // from 0
+		for n := uint64(from); n < uint64(to); n++ { // from is 0 or more
 			key := driver.ID(id(n))
 			binary.BigEndian.PutUint64(key[8:], n*0xff51afd7ed558ccd)
 			mine = append(mine, driver.ClaimRequest{ID: key, Token: driver.Token(key),
@@ -211,7 +212,7 @@ func (o *owner) markAll(ctx context.Context, marks int) {
 	})
 }
 
-// mark begins keys and ends them. It uses changes, which it returns for the next time.
+// mark begins keys and ends them. It reuses changes, and returns it for the next call.
 func (o *owner) mark(ctx context.Context, reqs []driver.ClaimRequest,
 	changes []driver.Finish) []driver.Finish {
 	for i, a := range o.store.Claim(ctx, reqs) {

@@ -1,6 +1,6 @@
 // Package filterbench measures package bloom, and what is built with it, next to what people use
-// instead: the time of one answer, memory, false positives, rotation, snapshots, and what is left
-// of it when it is overloaded.
+// instead: the time of one answer, memory, false positives, rotation, snapshots, and how it behaves
+// when it is overloaded.
 package filterbench
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite is the Bloom filter and what is built on it.
+// Suite measures the Bloom filter and what is built on it.
 var Suite = harness.Suite{
 	Area: "bloom", About: "the Bloom filter and what is built on it next to what people use",
 	Full:  harness.Scale{Rounds: 5, Budget: 150 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Budget: 20 * time.Millisecond},
-	Redis: server.Durable, // as docs/reference/redis.md asks for
+	Redis: server.Durable, // as docs/reference/redis.md recommends
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
 		e := &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget,
 			rounds: o.Rounds, hits: 1000, freshSets: 4, marks: 10_000_000}
@@ -49,22 +49,22 @@ var Suite = harness.Suite{
 }
 
 type env struct {
-	// ids of a window that filters are planned for, ascending; the last one counts most
+	// window sizes, in ids, ascending; the last one counts most
 	sizes  []int
 	budget time.Duration // of one timing
-	rounds int           // of what is not timed in turn
-	hits   int           // false positives that a rate is counted from, as expected by the plan
-	// redis is the server of owned partitions, and with records of the layered composition. A
-	// workload without its server is left out.
+	rounds int           // of measurements that are not timed in turn
+	hits   int           // false positives that the plan expects while a rate is counted
+	// redis is the server of owned partitions and of the layered composition, whose records are in
+	// records. A workload without its server is left out.
 	redis   *server.Redis
 	records *server.Database
 	// fresh sets that a stream without duplicates fills in each owned partition; 0: none
 	freshSets int
 	marks     int    // keys of a partition that are loaded; 0: not measured
-	dir       string // where snapshots are written; empty: the system's folder for temporary files
+	dir       string // for snapshots; empty: the system's folder for temporary files
 
 	built  map[int]*built
-	effect func(side, key string) // of a test: what ran
+	effect func(side, key string) // for a test: which effects ran
 }
 
 func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
@@ -87,12 +87,13 @@ func (e *env) groups() (all harness.Groups) {
 	return all
 }
 
-// window is that of all filters here: four slices of 1000 s.
+// window is the window of all filters here: four slices of 1000 s.
 const window = 4000 * time.Second
 
 const batchIDs = work.Typical
 
-// id is the n-th one: the same each time, and its bits say nothing about those of the next.
+// id returns the n-th id. It is the same each time, and its bits say nothing about those of the
+// next.
 func id(n uint64) (b [16]byte) {
 	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
 	binary.LittleEndian.PutUint64(b[8:], n)
@@ -105,7 +106,7 @@ func options(keys int) bloom.Options {
 	return bloom.Options{Window: window, Rate: float64(keys) / window.Seconds()}
 }
 
-// stored are the options of a filter that can be saved: its clock is in the generation 1.
+// stored returns the options of a filter that can be saved: its clock is in generation 1.
 func stored(keys int) bloom.Options {
 	o := options(keys)
 	o.Secret, o.KeyID = []byte("0123456789abcdef"), "bench"
@@ -115,7 +116,7 @@ func stored(keys int) bloom.Options {
 
 var source = bloom.Source{Name: "bench"}
 
-// open is a filter whose source is known to be empty and that learns of everything from here on.
+// open returns a filter whose source is known to be empty, and that learns everything from here on.
 func open(o bloom.Options) (*bloom.Filter, *bloom.Feed) {
 	f := must.Get(bloom.New(o))
 	feed := f.Begin(source)
@@ -126,9 +127,9 @@ func open(o bloom.Options) (*bloom.Filter, *bloom.Feed) {
 	return f, feed
 }
 
-// filled is an open filter as full as planned: every generation has what it is planned for, id n in
-// generation -(n mod generations). The ids below the number that the window was planned for are
-// thus spread over all of them.
+// filled is an open filter that is as full as planned. Every generation has the ids that it is
+// planned for: id n is in generation -(n mod generations). So the ids below the window's planned
+// number are spread over all generations.
 func filled(o bloom.Options) *bloom.Filter {
 	f, feed := open(o)
 	p := f.Plan()
@@ -149,7 +150,7 @@ const (
 	mapSide     = "exact map + Mutex"
 )
 
-// built is what is asked: filters and peers that know the same ids, and the memory that each took.
+// built holds filters and peers that know the same ids, and the memory that each of them takes.
 type built struct {
 	filter, classic *bloom.Filter
 	bloom, exact    locked
@@ -187,7 +188,7 @@ const (
 	add  = "ids added"
 )
 
-// answers: how long one answer takes, by the size of the filter, and for two goroutines.
+// answers adds how long one answer takes, by the size of the filter, and for two goroutines.
 func (e *env) answers(all *harness.Groups) {
 	for _, question := range []string{hit, miss, add} {
 		for _, keys := range e.sizes {
@@ -237,7 +238,8 @@ func (a answer) open(ask func(uint64) [16]byte) {
 	a.compare(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
 }
 
-// openAdd begins every timing empty, and adds at most what a generation is planned for.
+// openAdd starts every timing with an empty filter, and adds at most what a generation is planned
+// for.
 func (a answer) openAdd() {
 	a.loop.Most = uint64(a.keys) / bloom.DefaultSlices
 	added := func(name string, empty func() func([16]byte)) {
@@ -252,9 +254,9 @@ func (a answer) openAdd() {
 	a.compare(addSide, bloomSide, mapSide)
 }
 
-// compare asks the goals of the largest filter. One goroutine is measured by the processor time
-// that it takes, which other programs on the machine change least; two by how long they take
-// together.
+// compare sets the goals for the largest filter. One goroutine is measured by its processor time,
+// which other programs on the machine change least. Two goroutines are measured by their common
+// elapsed time.
 func (a answer) compare(side string, more ...string) {
 	a.Metric = harness.CPUNanos
 	if a.loop.Goroutines > 1 {
@@ -303,7 +305,7 @@ type locked struct {
 }
 
 func newLockedBloom(keys int) locked {
-	const falsePositives = 1e-3 // that all are planned for, where nothing else is said
+	const falsePositives = 1e-3 // planned for all, unless something else is said
 	f, mu := peer.NewWithEstimates(uint(keys), falsePositives), &sync.Mutex{}
 	return locked{func(id [16]byte) {
 		mu.Lock()
@@ -330,18 +332,18 @@ func newLockedMap() locked {
 	}}
 }
 
-// Sides of the memory rows that are not asked under the same name.
+// Sides of the memory rows that have another name when they are asked.
 const (
 	blockedMemory = "onceward, all generations full"
 	classicMemory = "onceward Kind Classic, all generations full"
 )
 
-// memory: what an id of the window costs.
+// memory adds what an id of the window costs.
 func (e *env) memory(all *harness.Groups) {
 	title := fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most()))
 	all.Add("memory", e.most(), title, func(_ context.Context, s *harness.Setup) {
 		b := e.of(e.most())
-		e.built = nil // this was the last to need them
+		e.built = nil // nothing needs them after this
 		of := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
 		row := func(side string) *harness.Row {
 			return s.Figure("memory, bytes per id of the window", side, of(b.bytes[side]), "bytes")
@@ -355,7 +357,7 @@ func (e *env) memory(all *harness.Groups) {
 
 func heap() uint64 {
 	runtime.GC()
-	runtime.GC() // what the first one has freed is swept
+	runtime.GC() // sweep what the first collection has freed
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc

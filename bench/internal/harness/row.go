@@ -23,27 +23,27 @@ type Results struct {
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Rows     []Row             `json:"rows"`
-	LeftOut  []string          `json:"left_out,omitempty"` // what it could not measure, and why
+	LeftOut  []string          `json:"left_out,omitempty"` // what it did not measure, and why
 }
 
-// Row is one comparison: what a side reached, next to what another reached in the same rounds.
+// Row is one comparison: the result of a side, next to that of another side in the same rounds.
 type Row struct {
 	Name         string     `json:"name"`
 	Value        float64    `json:"value"` // median over the rounds
 	Unit         string     `json:"unit"`
-	Against      string     `json:"against"` // empty where nothing is compared
+	Against      string     `json:"against"` // empty if nothing is compared
 	AgainstValue float64    `json:"against_value"`
 	Ratio        float64    `json:"ratio"`  // median of the rounds' ratios
-	Spread       [2]float64 `json:"spread"` // smallest and largest of them
+	Spread       [2]float64 `json:"spread"` // smallest and largest of these
 	Rounds       int        `json:"rounds"`
-	Goal         Goal       `json:"goal"` // empty: nothing is asked for
+	Goal         Goal       `json:"goal"` // empty: there is none
 	OK           bool       `json:"ok"`
 
 	Workload string  `json:"workload,omitempty"` // the family of rows that a plot draws
 	Side     string  `json:"side,omitempty"`     // that did the work
-	X        float64 `json:"x"`                  // the parameter that the family varies
+	X        float64 `json:"x"`                  // the parameter that varies in the family
 	Usage
-	Binds string `json:"binds,omitempty"` // the processor that bounds the rate; how busy each was
+	Binds string `json:"binds,omitempty"` // the processor that limits the rate; how busy each was
 }
 
 // Next compares the row with another value.
@@ -59,7 +59,7 @@ func (r *Row) Wants(g Goal) *Row {
 	return r
 }
 
-// String is the row on one line.
+// String formats the row on one line.
 func (r Row) String() string {
 	text := fmt.Sprintf("%-46s %-30s %11.4g %-8s", r.Name, r.Side, r.Value, r.Unit)
 	if r.Against != "" {
@@ -73,12 +73,12 @@ func (r Row) String() string {
 	return text
 }
 
-// Write replaces the file at path at once, so that an interrupted run leaves the old one.
+// Write replaces the file at path atomically, so that an interrupted run leaves the old one.
 func (r Results) Write(path string) (err error) {
 	defer must.Catch(&err)
 	var data bytes.Buffer
 	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false) // goals read ">= 0.85x"
+	enc.SetEscapeHTML(false) // goals contain ">"
 	enc.SetIndent("", "  ")
 	must.Do(enc.Encode(r))
 	must.Do(os.MkdirAll(filepath.Dir(path), 0o755))
@@ -86,7 +86,7 @@ func (r Results) Write(path string) (err error) {
 	return os.Rename(path+".new", path)
 }
 
-// ReadJSON reads a file of results. A field that is not known is an error.
+// ReadJSON reads a file of results. An unknown field is an error.
 func ReadJSON(path string, into any) (err error) {
 	defer must.Catch(&err)
 	dec := json.NewDecoder(bytes.NewReader(must.Get(os.ReadFile(path))))
@@ -102,8 +102,8 @@ func Read(path string) (r Results, err error) {
 	return r, err
 }
 
-// Goal is what a row has to reach, as people read it: a ratio, such as ">= 0.85x (stretch 0.92x)",
-// or a value with its unit, such as "<= 10 B". A stretch is not asked for.
+// Goal is what a row has to reach, in the form for people: a ratio, such as ">= 0.85x (stretch
+// 0.92x)", or a value with its unit, such as "<= 10 B". A stretch is not required.
 type Goal string
 
 var goalForm = regexp.MustCompile(`^([<>]=) ([0-9.]+)(x| \S+)( \(stretch [0-9.]+(x| \S+)\))?$`)
@@ -115,10 +115,10 @@ func (g Goal) parts() [3]string {
 	return [3]string(all[1:])
 }
 
-// OfRatio reports whether the goal is about the ratio, and not about the value itself.
+// OfRatio reports whether the goal is about the ratio, not about the value itself.
 func (g Goal) OfRatio() bool { return g != "" && g.parts()[2] == "x" }
 
-// When returns the goal if it holds here.
+// When returns the goal if holds is true, otherwise an empty one.
 func When(holds bool, g Goal) Goal {
 	if holds {
 		return g
@@ -126,7 +126,7 @@ func When(holds bool, g Goal) Goal {
 	return ""
 }
 
-// Reached says whether a row with this value and ratio is what the goal asks for.
+// Reached reports whether a row with this value and ratio reaches the goal.
 func (g Goal) Reached(value, ratio float64) bool {
 	if g == "" {
 		return true
@@ -142,7 +142,7 @@ func (g Goal) Reached(value, ratio float64) bool {
 	return value >= limit
 }
 
-// rows are the group's pairs, then every side that no pair is about.
+// rows returns a row for each pair of the group, and then one for each side without a pair.
 func (g Group) rows(s *Setup, samples map[string][]Sample) (rows []Row) {
 	paired := make(map[string]bool)
 	for _, p := range s.Pairs {
@@ -171,7 +171,7 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 		Usage: UsageOf(samples[p.Side])}
 	if metric == Messages {
 		r.Binds = binds(r, runtime.NumCPU())
-	} else { // they are of no interest
+	} else { // nobody needs its columns
 		r.BrokerUS, r.BusyUS = 0, 0
 	}
 	if p.Against != "" {
@@ -190,7 +190,7 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 		ratios := Paired(mine, other)
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
 	}
-	// A ratio of 0 means that nothing was measured on one side.
+	// A ratio of 0 means that one side has no measurement.
 	r.OK = p.Goal.Reached(r.Value, r.Ratio) && (!p.Goal.OfRatio() || r.Ratio != 0)
 	return r
 }
@@ -204,11 +204,12 @@ func both(a, b []float64, join func(a, b float64) float64) []float64 {
 	return joined
 }
 
-// full is the share of a processor that counts as the limit: measuring and kernel take the rest.
+// full is the share of a processor that counts as full: the measurement and the kernel take the
+// rest.
 const full = 0.85
 
-// binds says what bounds a row's rate on a machine of so many cores. The one thread on which Redis
-// executes commands can be the limit while cores are free.
+// binds says what limits a row's rate on a machine with this many cores. Redis executes commands in
+// one thread, which can be the limit while other cores are free.
 func binds(r Row, cores int) string {
 	cpu := func(each float64) float64 { return each * r.Value / 1e6 }
 	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)

@@ -17,10 +17,10 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Timing is the work of one timing of one side.
+// Timing is what one side works on while it is timed once.
 type Timing struct {
-	Keys    []string        // to work on, fresh for every timing
-	Latency []time.Duration // a slot per key, for a side that measures single calls
+	Keys    []string        // new ones for every timing
+	Latency []time.Duration // one slot per key, for a side that measures single calls
 }
 
 // Run does the work on all keys of a timing, and fails with [must.Do].
@@ -29,14 +29,14 @@ type Run = func(context.Context, *Timing)
 // Side is one way of doing a workload.
 type Side struct {
 	Name    string // as results and plots show it
-	Prepare Run    // brings the side to where the timing begins; not timed; nil: nothing
+	Prepare Run    // prepares a timing, and is not timed; nil: nothing
 	Run     Run
-	MinKeys int // of one timing of this side, if the setup's number is smaller
-	// External measures elsewhere, such as in another program, and replaces Run.
+	MinKeys int // of one timing of this side, if the setup has fewer
+	// External measures elsewhere, such as in another program. It replaces Run.
 	External func(context.Context) Sample
 }
 
-// Metric is a figure of a Sample.
+// Metric is one figure of a Sample.
 type Metric struct {
 	Unit string // as rows show it
 	of   func(Sample) float64
@@ -52,7 +52,7 @@ var (
 	ServerMicros = &Metric{"server CPU us/key", func(s Sample) float64 { return s.ServerUS }}
 	ClientMicros = &Metric{"client CPU us/key", func(s Sample) float64 { return s.ClientUS }}
 	CPUMicros    = &Metric{"CPU us/key", func(s Sample) float64 { return s.ClientUS + s.ServerUS }}
-	// CPUNanos is CPU of this process, for one goroutine on a busy machine.
+	// CPUNanos is the CPU time of this process. Use it for one goroutine on a busy machine.
 	CPUNanos = &Metric{"CPU ns/key", func(s Sample) float64 { return s.ClientUS * 1e3 }}
 	Allocs   = &Metric{"allocations/key", func(s Sample) float64 { return s.Allocs }}
 	P50      = &Metric{"us (p50)", func(s Sample) float64 { return s.P50Micros }}
@@ -69,16 +69,16 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// Pair describes one future row: a metric of a side, compared with that of another.
+// Pair describes a row of the results: a metric of a side, compared with that of another side.
 type Pair struct {
 	Name    string // of the row; empty: the group's title
 	Side    string
-	Against string // a side's name; empty: no comparison
-	// Or is another side: in each round the slower of the two counts, and the row names it.
+	Against string // name of a side; empty: no comparison
+	// Or is another side. In each round the slower of the two counts, and the row names it.
 	Or string
-	// And is another side: the rate of a program that does the work of both counts.
+	// And is another side: the comparison is with the rate of a program that does the work of both.
 	And    string
-	Text   string  // how the row calls Against; default: its name
+	Text   string  // name of Against in the row; default: its name
 	Metric *Metric // nil: Rate
 	Goal   Goal
 }
@@ -89,7 +89,7 @@ func (p *Pair) Called(name string) *Pair {
 	return p
 }
 
-// As sets what the row calls the side that it is compared with.
+// As sets how the row names the side that it is compared with.
 func (p *Pair) As(text string) *Pair {
 	p.Text = text
 	return p
@@ -111,7 +111,7 @@ func (p *Pair) Wants(g Goal) *Pair {
 // Groups are the workloads of a suite.
 type Groups []Group
 
-// Add adds a workload at one parameter. The caller may change it until the next one is added.
+// Add adds a workload at one parameter. The caller may change the group until the next Add.
 func (g *Groups) Add(workload string, x int, title string,
 	open func(context.Context, *Setup)) *Group {
 	*g = append(*g, Group{Workload: workload, X: float64(x), Title: title, Open: open})
@@ -122,31 +122,31 @@ func (g *Groups) Add(workload string, x int, title string,
 type Group struct {
 	Workload string  // the family
 	X        float64 // the parameter
-	Title    string  // for people, and to choose groups by
-	Detail   bool    // a quick run leaves it out: a point between others
+	Title    string  // for people, and for choosing groups
+	Detail   bool    // left out of a quick run: a point between others
 	Unable   string  // why it cannot run on these servers; empty if it can
-	// Open connects and prepares the servers of the group. Its deferred functions run even if it
-	// fails.
+	// Open connects to the servers of the group and prepares them. Its deferred functions run even
+	// if it fails.
 	Open func(context.Context, *Setup)
 }
 
-// Setup is an opened group: the sides that are timed in turn, and the rows of their results.
+// Setup is an opened group: the sides that are timed in turn, and the rows of the results.
 type Setup struct {
 	Cleanup
 
 	Sides    []Side
 	Pairs    []Pair
-	Rows     []Row                // known when it is opened; they follow the rows of the pairs
-	Metric   *Metric              // of the pairs that Compare adds later
-	Multiple int                  // the keys of a timing are a multiple of it: batch size, callers
+	Rows     []Row                // known after the opening; they follow the rows of the pairs
+	Metric   *Metric              // for the pairs that Compare adds later
+	Multiple int                  // the number of keys is a multiple of it: batch size, callers
 	MinKeys  int                  // of one timing, whatever MaxKeys says
 	MaxKeys  int                  // of one timing; 0: that of the run
-	Keys     func(n int) []string // makes the keys of a timing: fresh ones, unless changed
-	// ServerCPU is the CPU of the group's server, if it is not that of the run.
+	Keys     func(n int) []string // makes the keys of a timing; default: fresh ones
+	// ServerCPU is the CPU of the group's server, if the run has another one.
 	ServerCPU CPU
 }
 
-// Side adds a side that only runs.
+// Side adds a side without preparation.
 func (s *Setup) Side(name string, run Run) { s.Prepared(name, nil, run) }
 
 // Prepared adds a side that prepares each timing.
@@ -159,27 +159,27 @@ func (s *Setup) External(name string, sample func(context.Context) Sample) {
 	s.Sides = append(s.Sides, Side{Name: name, External: sample})
 }
 
-// Compare adds a future row. The caller may change it until the next one is added.
+// Compare adds a row of the results. The caller may change the pair until the next Compare.
 func (s *Setup) Compare(side, against string) *Pair {
 	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against, Metric: cmp.Or(s.Metric, Rate)})
 	return &s.Pairs[len(s.Pairs)-1]
 }
 
-// Figure adds a row that is not timed in turn. The caller may change it until the next one is
-// added. It has the group's workload and parameter unless the caller sets others.
+// Figure adds a row that is not timed in turn. It has the group's workload and parameter, unless
+// the caller sets others. The caller may change the row until the next Figure.
 func (s *Setup) Figure(name, side string, value float64, unit string) *Row {
 	s.Rows = append(s.Rows,
 		Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, OK: true})
 	return &s.Rows[len(s.Rows)-1]
 }
 
-// Cleanup has the functions to call at the end of a group, or of a suite.
+// Cleanup holds functions to call at the end of a group or of a suite.
 type Cleanup struct{ deferred []func() error }
 
-// Defer calls f at the end; functions run in the reverse order of their Defer calls.
+// Defer calls f at the end. Functions run in the reverse order of their Defer calls.
 func (c *Cleanup) Defer(f func() error) { c.deferred = append(c.deferred, f) }
 
-// DeferCtx is Defer with a context of f's own, because that of the run may have ended.
+// DeferCtx is Defer with a context for f: the context of the run may have ended.
 func (c *Cleanup) DeferCtx(f func(context.Context) error) {
 	c.Defer(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -197,7 +197,7 @@ func (c *Cleanup) Close() (err error) {
 	return err
 }
 
-// Usage is the cost of one key or message. A 0 means unknown.
+// Usage is what one key or message costs. A 0 means unknown.
 type Usage struct {
 	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds of this process
 	ServerUS  float64 `json:"server_us,omitempty"` // of Redis's thread, or of the database
@@ -232,7 +232,7 @@ func UsageOf(samples []Sample) (u Usage) {
 	return u
 }
 
-// CPU reads the processor time that a server has used. Nil: unknown.
+// CPU reads the processor time that a server has used. Nil means unknown.
 type CPU func(context.Context) time.Duration
 
 // Read reads the time; 0 if it is unknown.
@@ -260,9 +260,9 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 		if s.Prepare != nil {
 			s.Prepare(ctx, t)
 		}
-		runtime.GC() // the garbage of one side must not slow the next
+		runtime.GC() // the garbage of one side must not slow down the next
 		sample = m.Measure(ctx, func() int {
-			// A profile shows by this label which side ran: goroutines inherit it.
+			// The label shows in a profile which side ran: goroutines inherit it.
 			pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
 			return len(keys)
 		})
@@ -273,7 +273,7 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 }
 
 // Measure returns the cost of do per key; do returns the number of keys. Reading the counters costs
-// a round trip and allocates, so it lies outside of the measured time and allocations.
+// a round trip and allocates, so Measure does it outside the measured time and allocations.
 func (m Meter) Measure(ctx context.Context, do func() int) Sample {
 	counters := func() (busy, server, broker time.Duration) {
 		return machineCPU(), m.ServerCPU.Read(ctx), m.BrokerCPU.Read(ctx)
@@ -299,7 +299,7 @@ func mallocs() uint64 {
 // Percentiles returns the 50th and the 99th percentile in microseconds. It sorts its argument.
 func Percentiles(latency []time.Duration) (p50, p99 float64) {
 	slices.Sort(latency)
-	first, _ := slices.BinarySearch(latency, 1) // zeros were not measured
+	first, _ := slices.BinarySearch(latency, 1) // zeros are slots that were not measured
 	latency = latency[first:]
 	return micros(Percentile(latency, 0.5)), micros(Percentile(latency, 0.99))
 }
@@ -315,7 +315,7 @@ func Median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// Paired returns a[i]/b[i] of every round that both have, except those in which b is 0.
+// Paired returns a[i]/b[i] for every round that both have, except where b is 0.
 func Paired(a, b []float64) (ratios []float64) {
 	for i := range min(len(a), len(b)) {
 		if b[i] != 0 {
@@ -333,8 +333,8 @@ func Spread(v []float64) [2]float64 {
 	return [2]float64{slices.Min(v), slices.Max(v)}
 }
 
-// Percentile returns the smallest duration that at least share (0 to 1) of sorted do not exceed:
-// the nearest-rank definition. It returns 0 if sorted is empty.
+// Percentile returns the smallest duration that at least share (0 to 1) of sorted do not exceed
+// (nearest rank). It returns 0 if sorted is empty.
 func Percentile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -352,14 +352,14 @@ func FreshKeys(n int) []string {
 	return keys
 }
 
-// Fresh returns one such key, for a name that no other run uses.
+// Fresh returns one key like those of FreshKeys, for a name that no other run uses.
 func Fresh() string { return uuid.NewString() }
 
 // recentSpan is the largest distance of a duplicate from its original.
 const recentSpan = 10_000
 
 // Recent returns n keys. A share of them, in percent, repeats a key that came at least gap before,
-// so that it is finished. The first gap keys are new.
+// so that this one is finished. The first gap keys are new.
 func Recent(n, share, gap int) []string {
 	keys := FreshKeys(n)
 	for i := gap; i < n; i++ {
@@ -370,5 +370,5 @@ func Recent(n, share, gap int) []string {
 	return keys
 }
 
-// Short writes a number as people do: 10 k, 2 M.
+// Short formats a number as people write it: 10 k, 2 M.
 func Short(n int) string { return strings.TrimSpace(humanize.SI(float64(n), "")) }

@@ -1,7 +1,7 @@
 // Package harness times several ways of doing one workload, in turn and in one run, and keeps the
-// ratios. Machines are noisy: absolute figures move by a factor of two between runs. So every round
-// times each side once, the order rotates from round to round, and only the ratio of two sides
-// within one round counts. A figure of a results file is the median over all rounds.
+// ratios. Machines are noisy: absolute figures differ by a factor of two between runs. So every
+// round times each side once, and the order rotates from round to round. Only the ratio of two
+// sides within one round counts. A figure of a results file is the median over all rounds.
 package harness
 
 import (
@@ -27,22 +27,22 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Options say how a suite is run. Which of them a suite knows is in its Open.
+// Options say how a suite is run. Open of a suite says which of them it uses.
 type Options struct {
 	Quick bool // fewer workloads, in short rounds
-	List  bool // only name the workloads: servers are not started
-	Long  bool // what takes minutes and gigabytes more
+	List  bool // only list the workloads: servers are not started
+	Long  bool // also run what takes minutes and gigabytes
 	Scale
-	// Servers by address; a server that is not named is started.
+	// Servers by address; a server without one is started.
 	Redis, Postgres, MariaDB, Brokers string
-	Run                               string // a regular expression of titles
+	Run                               string // a regular expression for titles
 	CPUProfile                        string // a file
 }
 
-// Scale is how much of everything a run does.
+// Scale says how much a run does.
 type Scale struct {
-	Rounds int           // that count; one more goes before them
-	Keys   int           // most of one timing; 0: as many as the budget has time for
+	Rounds int           // that count; one more comes before them
+	Keys   int           // most of one timing; 0: as many as fit into the budget
 	Budget time.Duration // of one timing
 }
 
@@ -50,14 +50,14 @@ type Scale struct {
 type Suite struct {
 	Area, About string
 	Full, Quick Scale
-	Redis       string // the kind of server, where the command line does not say; empty: "private"
-	// Open starts the servers, and fails with [must.Do]. Its deferred calls also run then.
+	Redis       string // kind of server if the command line names none; empty: "private"
+	// Open starts the servers, and fails with [must.Do]. Its deferred calls run even then.
 	Open func(context.Context, Options, *Bench)
 }
 
-// Server is one that takes part in a run, or a model of one.
+// Server takes part in a run, or is a model of one that does.
 type Server struct {
-	Name, Kind string                       // as versions have it; where it is, for people
+	Name, Kind string                       // Name as in versions; Kind says where it is
 	Version    func(context.Context) string // nil: unknown
 }
 
@@ -67,14 +67,14 @@ type Bench struct {
 	Runner
 	Groups  []Group
 	Servers []*Server
-	Modules []string // that take part, as versions have them
+	Modules []string // that take part, by their names in versions
 	LeftOut []string
 }
 
-// LeaveOut notes what the run cannot measure, and why.
+// LeaveOut records what the run cannot measure, and why.
 func (b *Bench) LeaveOut(what string) { b.LeftOut = append(b.LeftOut, what) }
 
-// Measure runs the suite and returns its results; those of a list are empty.
+// Measure runs the suite and returns its results. With Options.List they are empty.
 func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Results, err error) {
 	b := &Bench{}
 	defer func() { err = errors.Join(err, b.Close()) }()
@@ -103,7 +103,7 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 	return r, err
 }
 
-// choose returns the groups that the run has time for, and notes what it leaves out.
+// choose returns the groups that the run includes, and records what it leaves out.
 func (b *Bench) choose(o Options) (chosen []Group) {
 	match, err := regexp.Compile(o.Run)
 	must.True(err == nil, "-run: %w", err)
@@ -123,8 +123,8 @@ func (b *Bench) choose(o Options) (chosen []Group) {
 	return chosen
 }
 
-// startProfile starts a profile of processor time, whose samples have the label "side", if a file
-// is named; end writes it.
+// startProfile starts a CPU profile, if a file is named. Its samples have the label "side". end
+// writes it.
 func startProfile(name string) (end func()) {
 	if name == "" {
 		return func() {}
@@ -142,16 +142,16 @@ type Runner struct {
 	Scale
 
 	Meter    Meter
-	Progress Progress // nil: nobody wants to know
-	// Between runs before every group, to empty the server. Nil: nothing.
+	Progress Progress // nil: no reports
+	// Between runs before every group, to empty the server. It may be nil.
 	Between func(context.Context)
 }
 
-// Progress is told where a run is, and at the end of a group its rows.
+// Progress receives where a run is, and the rows of a group at its end.
 type Progress func(at string, ended []Row)
 
-// Run measures all groups and returns their rows. When ctx ends it returns what is
-// complete, with the error.
+// Run measures all groups and returns their rows. If ctx ends, it returns the complete rows and the
+// error.
 func (r Runner) Run(ctx context.Context, groups []Group) (rows []Row, err error) {
 	if r.Progress == nil {
 		r.Progress = func(string, []Row) {}
@@ -200,8 +200,8 @@ func (r Runner) group(ctx context.Context, g Group, number string) (rows []Row, 
 	return append(g.rows(s, samples), s.Rows...), nil
 }
 
-// sideAt is the side that comes as the i-th of a round. No side always comes first, or after the
-// same one, whose keys the server may still be expiring: each round begins with another side, and
+// sideAt returns the i-th side of a round. No side always comes first, or always after the same
+// one, whose keys the server may still be expiring. So each round begins with another side, and
 // every other round goes backwards.
 func sideAt(i, round, sides int) int {
 	if round%2 == 1 {
@@ -210,7 +210,7 @@ func sideAt(i, round, sides int) int {
 	return (round + i) % sides
 }
 
-// calibrate warms a side up and says how many keys fill the budget.
+// calibrate warms a side up and returns how many keys fill the budget.
 func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
 	if side.External != nil {
 		r.Meter.Time(ctx, side, nil)
@@ -218,7 +218,8 @@ func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
 	}
 	most := min(cmp.Or(r.Keys, math.MaxInt), cmp.Or(s.MaxKeys, math.MaxInt)) // 0: no limit
 	least := max(s.MinKeys, side.MinKeys)
-	// few, because a side may take milliseconds for each; the first timing opens the connections
+	// few keys, because a side may take milliseconds for each; the first timing opens the
+	// connections
 	n := s.roundUp(max(min(most, 64), least))
 	for range 2 {
 		rate := r.Meter.Time(ctx, side, s.Keys(n)).Rate
@@ -232,15 +233,15 @@ func (s *Setup) roundUp(n int) int {
 	return max((n+m-1)/m, 1) * m
 }
 
-// ProcessCPU is the CPU time that this process has used, user and system.
+// ProcessCPU returns the CPU time that this process has used, user and system.
 func ProcessCPU() time.Duration {
 	var use syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use) // it fails for bad arguments alone
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use) // it fails only for invalid arguments
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// machineCPU is the time that the processors of this machine were busy, or 0 where /proc does not
-// say. User has the time of guests already.
+// machineCPU returns how long the processors of this machine were busy, or 0 if /proc does not say.
+// User already includes the time of guests.
 func machineCPU() time.Duration {
 	proc, _ := procfs.NewDefaultFS()
 	stat, err := proc.Stat()
@@ -252,7 +253,7 @@ func machineCPU() time.Duration {
 	return time.Duration(busy * float64(time.Second))
 }
 
-// machine says what this runs on, without its name.
+// machine describes this machine, without its name.
 func machine() string {
 	text := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	proc, _ := procfs.NewDefaultFS()
@@ -262,14 +263,14 @@ func machine() string {
 	return text
 }
 
-// commit is the checked-out commit, with a '+' where files differ from it, or "unknown".
+// commit returns the checked-out commit, with a '+' if files differ from it, or "unknown".
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
 	commit := strings.TrimSpace(string(out))
-	// Results themselves may differ: they are what a run writes.
+	// Results may differ: a run writes them.
 	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
 		"--", ":/", ":!/bench/results", ":!/docs/evidence", ":!/docs/compare.md",
 		":!/README.md").Output()
@@ -280,9 +281,9 @@ func commit(ctx context.Context) string {
 }
 
 //go:embed modules.txt
-var modules string // lines of a module that a run may compare, and its name, as versions have it
+var modules string // lines of a module that a run may compare, and its name in versions
 
-// versions are those of Go and of the modules of these names.
+// versions returns the versions of Go and of the modules with these names.
 func versions(names []string) map[string]string {
 	all := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {

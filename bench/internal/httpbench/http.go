@@ -1,6 +1,6 @@
-// Package httpbench times requests with an Idempotency-Key over real connections of loopback. The
-// sides are a handler behind the middleware of httpadapter, the bare handler, the bare handler
-// with the round trips that every middleware needs, and other middlewares.
+// Package httpbench times requests with an Idempotency-Key over real loopback connections. The
+// sides are a handler behind the middleware of httpadapter, the bare handler, the bare handler with
+// the round trips that every middleware needs, and other middlewares.
 package httpbench
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite has the benchmarks of requests.
+// Suite measures requests.
 var Suite = harness.Suite{
 	Area: "http", About: "requests through httpadapter next to their limits and peers",
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 300 * time.Millisecond},
@@ -58,8 +58,8 @@ const (
 	Replay = "replay"
 )
 
-// family has the sides of a workload, and the side that each is compared with. A row without a
-// comparison is for information.
+// family has the sides of a workload, with the side that each is compared with. A row without a
+// comparison is only for information.
 var family = map[string][]harness.Pair{
 	New: {
 		{Side: bareSide},
@@ -85,10 +85,10 @@ var family = map[string][]harness.Pair{
 	},
 }
 
-// needsSQL are the sides that are left out without a PostgreSQL.
+// needsSQL are the sides that are left out if there is no PostgreSQL.
 var needsSQL = []string{byHandSide, oursSQL}
 
-// groups are the workloads: both families, from one connection and from sixteen.
+// groups returns the workloads: both families, with one connection and with sixteen.
 func (e *env) groups() (all harness.Groups) {
 	for _, name := range []string{New, Replay} {
 		for _, callers := range []int{1, 16} {
@@ -111,7 +111,7 @@ func (e *env) groups() (all harness.Groups) {
 	return all
 }
 
-// compare adds a row of medians, and its side if it is missing.
+// compare adds a row of medians, and the side if it is new.
 func (e *env) compare(ctx context.Context, s *harness.Setup, p harness.Pair, replay bool) {
 	s.Compare(p.Side, p.Against).In(harness.P50).Wants(p.Goal)
 	if !slices.ContainsFunc(s.Sides, func(has harness.Side) bool { return has.Name == p.Side }) {
@@ -131,7 +131,7 @@ type party struct {
 	runs    atomic.Int64 // of the handler
 	conns   []*conn
 	again   bool // every key is sent before the timing, and replayed in it
-	// known prepares a replay of the sites that measure limits, because they have no middleware.
+	// known prepares a replay for the sites without a middleware, which measure limits.
 	known func(context.Context, []string)
 }
 
@@ -153,8 +153,8 @@ func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again
 	return p
 }
 
-// conn is one connection of a client that allocates nothing for a request, so that only the
-// server's allocations count. It is for one goroutine.
+// conn is one connection of a client that does not allocate for a request, so that only the
+// server's allocations count. Only one goroutine may use it.
 type conn struct {
 	client *fasthttp.HostClient
 	req    *fasthttp.Request
@@ -181,8 +181,9 @@ func (p *party) side() harness.Side {
 	return s
 }
 
-// send posts every key once, over all connections. It fails unless the handler runs for each of
-// them if runs is set, and for none otherwise: the timed work must be the work that the row names.
+// send posts every key once, over all connections. With runs, it fails unless the handler runs for
+// each of them; otherwise it fails if the handler runs at all. So the timed work is the work that
+// the row names.
 func (p *party) send(runs bool) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		before, want := p.runs.Load(), int64(0)
@@ -273,15 +274,15 @@ const (
 	fiberRedis  = "fiber idempotency, Redis"
 )
 
-// The window of all sides is fiber's Lifetime; no request takes as long as the timeout.
+// The window of all sides is the Lifetime of fiber. No request takes as long as the timeout.
 const lease, window, timeout = 30 * time.Second, 30 * time.Minute, 30 * time.Second
 
-// openers make the site of a party, and its database or store.
+// openers open the site of a party, and its database or store.
 var openers = map[string]func(ctx context.Context, p *party){
 	bareSide: func(ctx context.Context, p *party) { p.nethttp(ctx, nothing) },
 	rawTwo:   raw, rawOne: raw, byHandSide: byHand, oursSQL: atomicSQL,
 	oursMemory: func(ctx context.Context, p *party) {
-		p.claimed(ctx, dedup.Memory(1<<22)) // more than the keys of a run
+		p.claimed(ctx, dedup.Memory(1<<22)) // more than a run has keys
 	},
 	oursRedis: func(ctx context.Context, p *party) {
 		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, p.redis.Addr, 0, 0),
@@ -291,7 +292,7 @@ var openers = map[string]func(ctx context.Context, p *party){
 	fiberMemory: func(ctx context.Context, p *party) {
 		p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
-	// The storage is fiber's own. The lock is fiber's default, which holds in this process only.
+	// The storage is fiber's own. The lock is fiber's default, which works only within one process.
 	fiberRedis: func(ctx context.Context, p *party) {
 		cfg := fiberConfig()
 		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, p.redis.Addr, 1, 0))
@@ -318,8 +319,8 @@ func (p *party) behind(ctx context.Context, run httpadapter.Runner,
 	p.nethttp(ctx, effect, must.Get(httpadapter.New(run, account, httpadapter.Config{})).Handler)
 }
 
-// raw does the round trips that every middleware over Redis needs: claim and record, or a look at
-// the record.
+// raw does only the round trips that every middleware over Redis needs: claim and record or, for a
+// replay, a lookup of the record.
 func raw(ctx context.Context, p *party) {
 	pool := make(chan *resp.Conn, p.callers)
 	for _, c := range work.DialRaw(ctx, p.Setup, p.redis.Addr, p.callers) {
@@ -354,7 +355,7 @@ func insert(r *http.Request, tx *sql.Tx) error {
 	return err
 }
 
-// database opens a pool for the callers, and makes the tables.
+// database opens a pool for the callers, and creates the tables.
 func (p *party) database(ctx context.Context) *sql.DB {
 	db := p.postgres.Pool(p.callers)
 	p.Defer(db.Close)
@@ -385,13 +386,13 @@ func atomicSQL(ctx context.Context, p *party) {
 }
 
 // byHand is the transaction that people write themselves: a record with a unique key, the effect,
-// COMMIT.
+// and COMMIT.
 func byHand(ctx context.Context, p *party) {
 	db := p.database(ctx)
 	p.nethttp(ctx, func(r *http.Request) (err error) {
 		defer must.Catch(&err)
 		tx := must.Get(db.BeginTx(r.Context(), nil))
-		defer func() { _ = tx.Rollback() }() // no effect after Commit
+		defer func() { _ = tx.Rollback() }() // it does nothing after Commit
 		must.Get(tx.ExecContext(r.Context(),
 			`INSERT INTO bench_http_records (key, answer) VALUES ($1, $2)`,
 			r.Header.Get("Idempotency-Key"), receipt))

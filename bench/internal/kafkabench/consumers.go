@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// newGroup has the client of every side.
+// newGroup makes the client that all sides use.
 func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
 	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Offsets.AutoCommit.Enable = autoCommit // the adapter commits by itself, as often
@@ -31,8 +31,8 @@ func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
 	return group, cfg
 }
 
-// adapter is kafkasarama with claims in Redis. A message is finished when it is on record, or
-// known to be a duplicate.
+// adapter is kafkasarama with claims in Redis. A message is finished when it is on record, or known
+// to be a duplicate.
 func adapter(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		handle := func(_ context.Context, m *kafkaadapter.Message) error {
@@ -56,7 +56,7 @@ func (j job) claimed(ctx context.Context, l work.Layout, handle kafkaadapter.Han
 	return j.adapted(kafkaadapter.Config{Deduper: d.Deduper, Handler: handle})
 }
 
-// unclaimed is kafkasarama without a store: order, watermark and commit alone.
+// unclaimed is kafkasarama without a store: only order, watermark and commit.
 func unclaimed(_ context.Context, j job) consumer {
 	handle := func(context.Context, *kafkaadapter.Message) error { j.done.Add(1); return nil }
 	return j.adapted(kafkaadapter.Config{Unclaimed: true, Handler: handle})
@@ -71,8 +71,8 @@ func (j job) adapted(cfg kafkaadapter.Config) consumer {
 	return func(ctx context.Context) error { return c.Run(ctx, group, []string{j.log.Topic}) }
 }
 
-// redisOnly claims and completes the ids of the log in batches, with a goroutine per
-// partition and no Kafka: the most that the store lets a consumer do.
+// redisOnly claims and completes the ids of the log in batches, with one goroutine per partition
+// and without Kafka: the most that the store allows a consumer.
 func redisOnly(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		d := l.Open(ctx, j.Setup, j.redis, 0)
@@ -97,11 +97,11 @@ func bare(_ context.Context, j job) consumer {
 	return j.loop(1, func(context.Context, []*sarama.ConsumerMessage) error { return nil })
 }
 
-// id of a message, as a key of Redis that no other run has.
+// id is the id of a message, as a Redis key that no other run has.
 func (j job) id(m *sarama.ConsumerMessage) string { return j.group + string(m.Headers[0].Value) }
 
-// naive is what people write by hand: SET NX, effect, SET, mark, one message after the
-// other in each partition. A message whose first attempt died is skipped.
+// naive is what people write by hand: SET NX, effect, SET, mark, one message after another in each
+// partition. It skips a message whose first attempt died.
 func naive(_ context.Context, j job) consumer {
 	client := server.NewClient(j.Setup, j.redis, 0, 0)
 	return j.loop(1, func(ctx context.Context, one []*sarama.ConsumerMessage) error {
@@ -118,8 +118,8 @@ func naive(_ context.Context, j job) consumer {
 	})
 }
 
-// byHand is the same in pipelines, of as many messages as are there: what people write for speed.
-// Nothing but the mark is of the order of the messages.
+// byHand does the same in pipelines of as many messages as are there: what people write for speed.
+// Only the marks are in the order of the messages.
 func byHand(_ context.Context, j job) consumer {
 	client := server.NewClient(j.Setup, j.redis, 0, 0)
 	return j.loop(work.Typical, func(ctx context.Context, some []*sarama.ConsumerMessage) error {
@@ -140,18 +140,18 @@ func byHand(_ context.Context, j job) consumer {
 				return err
 			}
 		}
-		_, err = done.Exec(ctx) // does nothing without a command
+		_, err = done.Exec(ctx) // it does nothing without a command
 		return err
 	})
 }
 
-// handler takes messages of one partition that are there already.
+// handler takes messages of one partition that have already arrived.
 type handler func(context.Context, []*sarama.ConsumerMessage) error
 
 // loop is a sarama.ConsumerGroupHandler of the usual form.
 type loop struct {
 	handle handler
-	most   int // messages at a time
+	most   int // most messages at a time
 	done   *atomic.Int64
 }
 
@@ -176,11 +176,11 @@ func (l loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerG
 	messages := make([]*sarama.ConsumerMessage, 0, l.most)
 	for m := range claim.Messages() {
 		messages = append(messages[:0], m)
-		for len(messages) < l.most && len(claim.Messages()) > 0 { // this is its only reader
+		for len(messages) < l.most && len(claim.Messages()) > 0 { // nothing else reads this channel
 			messages = append(messages, <-claim.Messages())
 		}
 		err := l.handle(s.Context(), messages)
-		if s.Context().Err() != nil { // what it interrupted is delivered again
+		if s.Context().Err() != nil { // messages that it interrupted are delivered again
 			return nil
 		}
 		if err != nil {

@@ -1,6 +1,5 @@
-// Package kafkabench is what the Kafka benchmarks measure: ways of consuming a topic, each next to
-// the limits that bind it. suite.go has the workloads, their goals and how one is timed,
-// consumers.go the consumers.
+// Package kafkabench holds the Kafka benchmarks: ways of consuming a topic, each next to its
+// limits. suite.go has the workloads, their goals and the timing; consumers.go has the consumers.
 package kafkabench
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Suite is the Kafka adapter.
+// Suite measures the Kafka adapter.
 var Suite = harness.Suite{
 	Area: "kafka", About: "the Kafka adapter next to what binds it",
 	Full:  harness.Scale{Rounds: 5, Keys: 120_000, Budget: 400 * time.Millisecond},
@@ -45,7 +44,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	e.redis = server.Open(ctx, b, o.Redis)
 	if o.Brokers != "" {
 		e.broker = server.ConnectBroker(strings.Split(o.Brokers, ",")...)
-	} else { // this program again: its CPU is told apart then
+	} else { // this program in another process: so its CPU is counted separately
 		e.broker = must.Get(server.StartBroker(ctx, must.Get(os.Executable()), server.BrokerArg))
 	}
 	b.Servers = append(b.Servers, &e.broker.Server)
@@ -64,11 +63,12 @@ func redisSide(layout string) string { return "Redis batches, " + layout }
 
 func adapterSide(layout string) string { return "adapter, " + layout }
 
-// layouts that take part: a fast one everywhere, the smallest one where little else runs.
+// layouts are those that take part: a fast one everywhere, the smallest one only where little else
+// runs.
 var layouts = []struct {
 	name   string
 	layout work.Layout
-	detail bool // at one point only
+	detail bool // only at one point
 }{{"full", work.Full, false}, {"compact", work.Compact, true}}
 
 type point struct {
@@ -79,11 +79,11 @@ func (p point) title() string {
 	return fmt.Sprintf("%d partitions, %d B, %d %% duplicates", p.partitions, p.value, p.share)
 }
 
-// central is the point that most can be said about; a quick run has it.
+// central reports whether this is the point with the most comparisons; a quick run includes it.
 func (p point) central() bool { return p == point{partitions: 4, value: 100} }
 
-// points are all duplicates at 100 B, and none at 1 kB: what the value's size changes is
-// what a new message costs.
+// points combines all shares of duplicates with 100 B, and no duplicates with 1 kB: the size of the
+// value only changes what a new message costs.
 func points() (all []point) {
 	for _, partitions := range []int{4, 16} {
 		for _, share := range []int{0, 10, 50, 90} {
@@ -114,7 +114,7 @@ func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 	}
 }
 
-// sides of a point. A further consumer takes a line here and one in pairs.
+// sides returns the sides of a point. A new consumer needs a line here and one in pairs.
 func (p point) sides() []side {
 	sides := []side{{bareSide, bare}, {naiveSide, naive}, {byHandSide, byHand},
 		{unclaimedSide, unclaimed}}
@@ -133,7 +133,7 @@ func (p point) compare(s *harness.Setup) {
 		if l.detail && !p.central() {
 			continue
 		}
-		goals := p.central() && !l.detail // next to loops that are written by hand
+		goals := p.central() && !l.detail // compared with loops that are written by hand
 		ours := adapterSide(l.name)
 		s.Compare(ours, bareSide).Wants(">= 0.8x (stretch 0.9x)").Or = redisSide(l.name)
 		s.Compare(ours, naiveSide).Wants(harness.When(goals, ">= 6x (stretch 9x)"))
@@ -165,15 +165,15 @@ type env struct {
 	meter    harness.Meter
 	budget   time.Duration // of one timing
 	messages int           // most of one timing
-	ahead    int           // messages before those that are timed, at least
+	ahead    int           // messages before the timed ones, at least
 	behind   int           // messages of the log that are left when a timing ends
-	gap      int           // how far at least a duplicate lies behind its original
+	gap      int           // least distance between a duplicate and its original
 }
 
 const (
-	warm  = 4000   // env.ahead of a run: connections, groups, pools and pipelines are as they stay
-	tail  = 20_000 // env.behind of a run: no partition runs dry before its neighbors
-	far   = 1024   // env.gap of a run: more than the adapter has claimed of a partition
+	warm  = 4000   // env.ahead of a run: then connections, groups, pools and pipelines are steady
+	tail  = 20_000 // env.behind of a run: no partition runs dry before the others
+	far   = 1024   // env.gap of a run: more messages than the adapter claims ahead in a partition
 	least = 2000   // messages of a timing
 )
 
@@ -183,16 +183,16 @@ type side struct {
 	start func(ctx context.Context, j job) consumer
 }
 
-// consumer works until its context ends or there is nothing left.
+// consumer works until its context ends or nothing is left.
 type consumer func(context.Context) error
 
-// job is what a consumer is to do: consume log once, and count in done what is finished.
+// job says what a consumer has to do: consume log once, and count finished messages in done.
 type job struct {
-	*harness.Setup // what is opened for it
+	*harness.Setup // of this job
 
 	brokers []string
 	redis   string // host:port
-	group   string // of consumers; fresh for every timing
+	group   string // of consumers; a new one for every timing
 	log     server.Log
 	done    *atomic.Int64
 	effect  func(*sarama.ConsumerMessage)
@@ -200,8 +200,8 @@ type job struct {
 
 func noEffect(*sarama.ConsumerMessage) {}
 
-// timed is a side of the harness. It times a part of one steady run, from the end of the warm-up to
-// the last message that counts: of as many as the last rate suggests.
+// timed makes a side for the harness. It times a part of one steady run: from the end of the
+// warm-up, as many messages as fill the budget at the last rate.
 func (e *env) timed(s side, log server.Log) harness.Side {
 	fewest := min(least, e.messages)
 	n := fewest
@@ -225,15 +225,15 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 func (e *env) consume(ctx context.Context, s side, log server.Log,
 	effect func(*sarama.ConsumerMessage), measure func(ctx context.Context, done *atomic.Int64)) {
 	e.redis.Clear(ctx)
-	runtime.GC() // the garbage of one side is not the next one's burden
+	runtime.GC() // the garbage of one side must not slow down the next
 	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,
 		group: "bench-" + harness.Fresh(), log: log, done: &atomic.Int64{}, effect: effect}
 	var err error
-	// A profile shows by this label whose work it was: goroutines inherit it.
+	// The label shows in a profile which side did the work: goroutines inherit it.
 	pprof.Do(ctx, pprof.Labels("side", s.name), func(ctx context.Context) {
 		err = must.Try(func() {
 			run := s.start(ctx, j)
-			consumers, running := errgroup.WithContext(ctx) // one that fails ends the measurement
+			consumers, running := errgroup.WithContext(ctx) // a failure ends the measurement
 			running, stop := context.WithCancel(running)
 			consumers.Go(func() error { return run(running) })
 			defer func() { stop(); _ = consumers.Wait() }()
@@ -243,28 +243,28 @@ func (e *env) consume(ctx context.Context, s side, log server.Log,
 	must.Do(errors.Join(err, j.Close()))
 }
 
-// warmUp is how many messages of a log go before those that are timed: the first ones of every
+// warmUp is how many messages of a log come before the timed ones. The first messages of every
 // partition are new.
 func (e *env) warmUp(partitions int) int { return max(e.ahead, partitions*e.gap) }
 
-// await waits until n messages are finished, as long as the consumer works.
+// await waits until n messages are finished, or the consumer stops.
 func await(ctx context.Context, done *atomic.Int64, n int) {
 	work.Until(ctx, func(int) bool { return done.Load() >= int64(n) })
 }
 
 const (
 	slowTakes  = 20 * time.Millisecond
-	slowNumber = 0 // of the partition whose messages take that long
+	slowNumber = 0 // the partition whose messages take that long
 
 	aloneSide = "fast partition alone"
 	nextSide  = "fast partition next to a slow one"
 )
 
-// neighbors: a slow partition must not hold up a fast one.
+// neighbors adds the workload in which a slow partition must not slow down a fast one.
 func (e *env) neighbors(all *harness.Groups) {
 	const title = "fast partition next to one whose messages take 20 ms"
 	all.Add("neighbors", 0, title, func(ctx context.Context, s *harness.Setup) {
-		// Two topics of two partitions: in the first the slow one is empty.
+		// Two topics with two partitions each: in the first topic the slow one is empty.
 		fast := harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)
 		add := func(name string, slow []string) {
 			log := e.newLog(100, [][]string{slowNumber: slow, 1: fast})
@@ -279,7 +279,7 @@ func (e *env) neighbors(all *harness.Groups) {
 	})
 }
 
-// fastOnly is the adapter, of which only the fast partition's messages count, once handled.
+// fastOnly is the adapter, but only messages of the fast partition count, once they are handled.
 func fastOnly(ctx context.Context, j job) consumer {
 	handle := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Partition != slowNumber {
@@ -291,10 +291,10 @@ func fastOnly(ctx context.Context, j job) consumer {
 	return j.claimed(ctx, work.Full, handle, dedup.Observer{})
 }
 
-// every is how far apart messages are sent whose latency is measured.
+// every is the interval between messages whose latency is measured.
 const every = 10 * time.Millisecond
 
-// latency: how long a message of a quiet topic takes from send to handler.
+// latency adds how long a message of a quiet topic takes from send to handler.
 func (e *env) latency(all *harness.Groups) {
 	const title = "4 partitions, 100 messages/s"
 	all.Add("latency", 100, title, func(_ context.Context, s *harness.Setup) {
@@ -313,8 +313,8 @@ func (e *env) latency(all *harness.Groups) {
 	})
 }
 
-// measureLatency sends messages while a side consumes them, and the first of each partition before
-// those that count.
+// measureLatency sends messages while a side consumes them. It first sends one message to each
+// partition, which does not count.
 func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample) {
 	const partitions = 4
 	n := max(20, int(5*e.budget/every)) / partitions
@@ -349,7 +349,7 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 		func(ctx context.Context, done *atomic.Int64) {
 			for i := range partitions * n {
 				send(i%partitions, i/partitions)
-				if i == partitions-1 { // the group has formed
+				if i == partitions-1 { // now the group has formed
 					await(ctx, done, partitions)
 				}
 			}

@@ -1,5 +1,6 @@
-// Package must lets the steps of a measurement fail without a line of their own: Do and Get panic
-// with the error, and Catch, where the measurement began, makes it that function's error.
+// Package must lets the steps of a measurement fail without extra lines. Do and Get panic with the
+// error. Catch, in the function where the measurement began, turns the panic into that function's
+// error.
 package must
 
 import (
@@ -7,7 +8,7 @@ import (
 	"fmt"
 )
 
-// failure is what Do panics with, and nothing else does.
+// failure is what Do panics with. Nothing else panics with it.
 type failure struct{ error }
 
 // Do panics unless err is nil.
@@ -30,7 +31,8 @@ func True(holds bool, format string, args ...any) {
 	}
 }
 
-// Catch is deferred: it adds the error of a failed step to err. Other panics go on.
+// Catch is for a defer statement: it adds the error of a failed step to err. It lets other panics
+// through.
 func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:

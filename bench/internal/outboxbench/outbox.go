@@ -1,5 +1,5 @@
-// Package outboxbench measures how fast messages get from a table of PostgreSQL to a publisher:
-// with the relay of package outbox, with the recipe of most articles, and with only reading.
+// Package outboxbench measures how fast messages get from a PostgreSQL table to a publisher: with
+// the relay of package outbox, with the recipe of most articles, and by only reading.
 package outboxbench
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite has the benchmarks of the outbox's relay.
+// Suite measures the relay of the outbox.
 var Suite = harness.Suite{
 	Area: "outbox", About: "the outbox's relay on PostgreSQL",
 	Full:  harness.Scale{Rounds: 7, Keys: 150_000, Budget: 700 * time.Millisecond},
@@ -51,7 +51,7 @@ var Suite = harness.Suite{
 type env struct {
 	db      *sql.DB
 	url     string
-	wakeUps int // single messages whose wake-up is timed
+	wakeUps int // number of single messages whose wake-up is timed
 	least   int // least number of messages in a relay's timing
 }
 
@@ -59,7 +59,7 @@ const (
 	four     = "onceward, 4 relays"
 	one      = "onceward, 1 relay"
 	bareRead = "bare read of the table"
-	// With more than one relay the recipe publishes rows more than once; four are here for
+	// With more than one relay, the recipe publishes rows more than once. Four relays are here for
 	// comparison.
 	recipeOne  = "row-at-a-time recipe, 1 relay"
 	recipeFour = "row-at-a-time recipe, 4 relays, which double"
@@ -95,7 +95,7 @@ type tables struct {
 	db    *sql.DB
 	box   *outbox.Outbox
 	table string
-	more  string // another table next to it
+	more  string // another table, for comparison
 }
 
 func (e *env) newTables(ctx context.Context, s *harness.Setup) *tables {
@@ -136,7 +136,7 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	}
 }
 
-// insertOf measures transactions with so many messages each.
+// insertOf measures transactions; each is the number of messages in a transaction.
 func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 	return func(ctx context.Context, s *harness.Setup, t *tables) {
 		s.Multiple = each
@@ -166,11 +166,11 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 
 const (
 	payload = 200  // bytes of a message
-	keys    = 1600 // of the messages
-	page    = 1024 // rows that a bare read reads at once
+	keys    = 1600 // number of different keys
+	page    = 1024 // rows that a bare read reads at a time
 )
 
-// sink is a publisher that acknowledges after the round trip of a broker.
+// sink is a publisher that acknowledges after the round trip to a broker.
 type sink struct {
 	rtt  time.Duration
 	want int64
@@ -179,7 +179,7 @@ type sink struct {
 }
 
 func (s *sink) Publish(ctx context.Context, messages []outbox.Message) []error {
-	_ = backoff.Sleep(ctx, s.rtt) // ends when the relay stops
+	_ = backoff.Sleep(ctx, s.rtt) // it ends when the relay stops
 	if s.got.Add(int64(len(messages))) >= s.want {
 		s.all()
 	}
@@ -196,7 +196,7 @@ func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
 	t.exec(ctx, `VACUUM ANALYZE `+t.table)
 }
 
-// relays runs n relays, with a broker at a distance of rtt.
+// relays runs n relays with a broker that is a round trip of rtt away.
 func (t *tables) relays(n int, rtt time.Duration) harness.Run {
 	return func(ctx context.Context, timing *harness.Timing) {
 		running, cancel := context.WithCancel(ctx)
@@ -243,8 +243,8 @@ func (t *tables) fillMore(ctx context.Context, timing *harness.Timing) {
 	t.exec(ctx, `VACUUM ANALYZE `+t.more)
 }
 
-// recipe is the code of many articles: SELECT ... SKIP LOCKED by itself, then publish and UPDATE
-// row by row. Several of these publish the same rows, so only the rate of completed rows counts.
+// recipe is the code of many articles: SELECT ... SKIP LOCKED on its own, then publish and UPDATE
+// row by row. Several such relays publish the same rows, so only the rate of completed rows counts.
 func (t *tables) recipe(n int, rtt time.Duration) harness.Run {
 	return func(ctx context.Context, _ *harness.Timing) {
 		work.Parallel(ctx, n, func(ctx context.Context, _ int) {
@@ -276,8 +276,8 @@ const (
 	inTheTransaction = "NOTIFY in the transaction"
 )
 
-// effects runs transactions of eight callers, each with so many effects, with or without messages.
-// notify says how a commit with messages is signaled.
+// effects has eight callers run transactions, with or without messages. each is the number of
+// effects in a transaction. notify says how a commit with messages is signaled.
 func (t *tables) effects(each int, message bool, notify string) harness.Run {
 	one := func(ctx context.Context, _ int, _ []string) { t.effect(ctx, each, message, notify) }
 	return func(ctx context.Context, timing *harness.Timing) {
@@ -312,14 +312,14 @@ func (t *tables) effect(ctx context.Context, each int, message bool, notify stri
 	t.box.Notify()
 }
 
-// Ways in which a relay learns that there are messages.
+// The ways in which a relay learns about messages.
 const (
 	byPolling    = "polling"
 	bySignal     = "a signal"
 	byNotifyAway = "a signal across processes"
 )
 
-// wakeUp commits single messages, with pauses, and measures the time until the relay publishes
+// wakeUp commits single messages, with pauses, and measures how long the relay takes to publish
 // each.
 func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way string,
 	goal harness.Goal) {
@@ -344,8 +344,8 @@ func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way s
 	must.Do(g.Wait())
 }
 
-// notified returns the same outbox as another process would have it: only the database passes on
-// that t.box.Notify was called.
+// notified returns the same outbox as another process would see it: only the database tells it that
+// t.box.Notify was called.
 func (e *env) notified(ctx context.Context, g *errgroup.Group, t *tables) *outbox.Outbox {
 	away := must.Get(outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: t.table}))
 	n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: t.box, DB: t.db}))
@@ -366,8 +366,7 @@ func (a arrivals) Publish(context.Context, []outbox.Message) []error {
 	return nil
 }
 
-// wake commits one message after a pause without messages, and returns the time until it is
-// published.
+// wake pauses, commits one message, and returns the time until it is published.
 func (t *tables) wake(ctx context.Context, s arrivals, signalled bool) time.Duration {
 	must.Do(backoff.Sleep(ctx, time.Duration(20+rand.IntN(130))*time.Millisecond))
 	tx := must.Get(t.db.BeginTx(ctx, nil))

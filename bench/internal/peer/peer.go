@@ -1,6 +1,6 @@
-// Package peer holds what Onceward is compared with: bare commands through the common
-// clients, and libraries that people use for the same job. Every peer remembers a key that
-// is new, and fails with [must.Do] at one that is not, unless its name says otherwise.
+// Package peer holds what Onceward is compared with: bare commands through the common clients, and
+// libraries that people use for the same job. Every peer remembers a new key, and fails with
+// [must.Do] if a key is not new, unless its name says otherwise.
 package peer
 
 import (
@@ -30,19 +30,19 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// The times of every side, ours too. The window is long enough for nothing to expire while
-// it is timed, and for buckets to be dropped as they are in practice.
+// The times of every side, ours too. The window is so long that nothing expires while it is timed,
+// and so short that buckets are dropped as in practice.
 const (
 	Lease  = 10 * time.Second
 	Window = 10 * time.Minute
-	token  = "0123456789abcdef0123456789ab" // of an owner: as long as a random one in text
+	token  = "0123456789abcdef0123456789ab" // of an owner: as long as a random one in text form
 	done   = "1"
 )
 
 // Cycle claims one new key and marks it done.
 type Cycle func(ctx context.Context, key string)
 
-// Batch does the cycles of a batch, by one of several workers.
+// Batch does the cycles of a batch, in one of several workers.
 type Batch func(ctx context.Context, worker int, keys []string)
 
 // Peer is one way of doing cycles one by one.
@@ -61,10 +61,10 @@ func isNew(key string, holds bool, err error) {
 	}
 }
 
-// absent takes "there was nothing" for success, and anything that was there for a failure.
+// absent fails unless there was nothing.
 func absent(key string, err error) { isNew(key, errors.Is(err, redis.Nil), err) }
 
-// Naive is what people write first: ask, lock, set; three round trips.
+// Naive is what people write first: GET, SET NX, SET, in three round trips.
 func Naive(client redis.Cmdable) Peer {
 	return Peer{Name: "naive GET, SET NX, SET", Cycle: func(ctx context.Context, key string) {
 		absent(key, client.Get(ctx, key).Err())
@@ -73,7 +73,7 @@ func Naive(client redis.Cmdable) Peer {
 	}}
 }
 
-// Plain is the least: SET NX GET PX, then SET GET PX; two round trips.
+// Plain is the least that is correct: SET NX GET PX, then SET GET PX, in two round trips.
 func Plain(client redis.Cmdable) Peer {
 	return Peer{Name: "plain go-redis", Cycle: func(ctx context.Context, key string) {
 		absent(key, client.SetArgs(ctx, key, token,
@@ -86,14 +86,14 @@ func Plain(client redis.Cmdable) Peer {
 	}}
 }
 
-// AutoPipeline is Plain through go-redis's own coalescer, which is experimental there.
+// AutoPipeline is Plain through the coalescer of go-redis, which is experimental there.
 func AutoPipeline(s *harness.Setup, client *redis.Client) Peer {
 	ap := must.Get(client.AutoPipeline())
 	s.Defer(ap.Close)
 	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle}
 }
 
-// GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
+// GoRedisBatch does a batch in the two pipelines of Plain, with SetArgs of go-redis.
 func GoRedisBatch(client *redis.Client) Batch {
 	return func(ctx context.Context, _ int, keys []string) {
 		claim, complete := client.Pipeline(), client.Pipeline()
@@ -135,8 +135,8 @@ func Redsync(client *redis.Client) Peer {
 		}}
 }
 
-// Fiber is the sequence of fiber's idempotency middleware, on its own storage and its own lock,
-// which is of this process. The HTTP request around it is left out.
+// Fiber is the sequence of fiber's idempotency middleware, on fiber's storage and its lock within
+// this process, without the HTTP request around it.
 func Fiber(client *redis.Client) Peer {
 	storage, lock := fiberredis.NewFromConnection(client), idempotency.NewMemoryLock()
 	look := func(ctx context.Context, key string) {
@@ -152,8 +152,9 @@ func Fiber(client *redis.Client) Peer {
 		}}
 }
 
-// Watermill is its deduplicator middleware with the only repository that it brings: a map in this
-// process, which forgets at a restart. It marks a message before its handler has run.
+// Watermill is watermill's deduplicator middleware with the only repository that watermill
+// includes: a map in this process, which a restart empties. It marks a message before its handler
+// has run.
 func Watermill() Peer {
 	dedup := &middleware.Deduplicator{
 		KeyFactory: middleware.NewMessageHasherFromMetadataField("id"),
@@ -192,8 +193,8 @@ func (m *Map) Seen(key string) bool {
 	return ok && time.Now().Before(until)
 }
 
-// Rueidis is the two commands through rueidis, which pipelines the commands of concurrent
-// callers by itself. flushDelay is its MaxFlushDelay: how long it may wait for more.
+// Rueidis sends the two commands through rueidis, which pipelines the commands of concurrent
+// callers by itself. flushDelay is its MaxFlushDelay: how long it may wait for more commands.
 func Rueidis(s *harness.Setup, addr string, flushDelay time.Duration) Peer {
 	name := "rueidis"
 	if flushDelay > 0 {
@@ -206,7 +207,8 @@ func Rueidis(s *harness.Setup, addr string, flushDelay time.Duration) Peer {
 	}}
 }
 
-// RueidisClient connects for the time of a setup, without caching: no key is read twice here.
+// RueidisClient connects until the setup ends, without client-side caching: no key is read twice
+// here.
 func RueidisClient(s *harness.Setup, addr string, flushDelay time.Duration) rueidis.Client {
 	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
 		DisableCache: true, MaxFlushDelay: flushDelay, ConnWriteTimeout: 30 * time.Second}))
@@ -214,7 +216,7 @@ func RueidisClient(s *harness.Setup, addr string, flushDelay time.Duration) ruei
 	return client
 }
 
-// RueidisBatch does a batch in two DoMulti.
+// RueidisBatch does a batch in two calls of DoMulti.
 func RueidisBatch(client rueidis.Client) Batch {
 	return func(ctx context.Context, _ int, keys []string) {
 		cmds := make(rueidis.Commands, len(keys))
@@ -251,7 +253,8 @@ func wasNew(key string, reply rueidis.RedisResult) {
 const LoadGenerator = "redis-benchmark"
 
 // RedisBenchmark runs Redis's own load generator with single SETs, depth of them in one pipeline,
-// and returns SETs per second: the server's limit, measured in C by its authors, for half a cycle.
+// and returns SETs per second. That is the limit of the server, measured in C by its authors, for
+// half a cycle.
 func RedisBenchmark(ctx context.Context, addr string, depth, requests int) float64 {
 	host, port, err := net.SplitHostPort(addr)
 	must.Do(err)
@@ -262,7 +265,7 @@ func RedisBenchmark(ctx context.Context, addr string, depth, requests int) float
 	return must.Get(parseRedisBenchmark(string(out)))
 }
 
-// parseRedisBenchmark reads the rate of the only test: below a header that has the column "rps".
+// parseRedisBenchmark reads the rate of the only test, which stands below the column "rps".
 func parseRedisBenchmark(text string) (rate float64, err error) {
 	defer must.Catch(&err)
 	records := must.Get(csv.NewReader(strings.NewReader(text)).ReadAll())

@@ -13,10 +13,11 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
-// How many batches are under way at once: those of two partitions of one consumer, or of many.
+// How many batches are in work at once: those of two partitions of one consumer, or of many
+// partitions.
 const workers, many = 2, 8
 
-// ofRaw are the goals of the rate, by how many batches are under way.
+// ofRaw are the goals for the rate, by the number of batches in work.
 var ofRaw = map[int]harness.Goal{
 	workers: ">= 0.75x (stretch 0.85x)", many: ">= 0.85x (stretch 0.92x)",
 }
@@ -46,7 +47,7 @@ func inBatches(s *harness.Setup, workers, size int) batching {
 	return batching{s, workers, size}
 }
 
-// side is one that is timed over new keys, or over those that another batch has made known.
+// side adds a side that is timed over new keys, or over keys that the batch before has made known.
 func (b batching) side(name string, one work.Batch, before ...work.Batch) {
 	var prepare harness.Run
 	for _, known := range before {
@@ -55,7 +56,7 @@ func (b batching) side(name string, one work.Batch, before ...work.Batch) {
 	b.Prepared(name, prepare, work.InBatches(b.workers, b.size, one))
 }
 
-// batches: new keys, claimed and completed.
+// batches adds the workload of new keys that are claimed and completed.
 func (e *env) batches(all *harness.Groups) {
 	add := func(workload, underWay string, workers, size int) {
 		all.Add(workload, size, fmt.Sprintf("batch %d, %sclaim + complete, new keys", size, underWay),
@@ -88,10 +89,10 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 	b.compare(e.canGenerateLoad())
 }
 
-// central is the batch that most can be said about.
+// central reports whether this is the batch with the most comparisons.
 func (b batching) central() bool { return b.workers == workers && b.size == work.Typical }
 
-// loadGenerator adds redis-benchmark, where it is installed.
+// loadGenerator adds redis-benchmark, if it is installed.
 func (e *env) loadGenerator(s *harness.Setup) {
 	requests := max(int(300_000*e.budget.Seconds()), 20_000)
 	if e.canGenerateLoad() {
@@ -101,7 +102,8 @@ func (e *env) loadGenerator(s *harness.Setup) {
 	}
 }
 
-// canGenerateLoad: the embedded server does not know CONFIG GET.
+// canGenerateLoad reports whether redis-benchmark can run: the embedded server does not know CONFIG
+// GET.
 func (e *env) canGenerateLoad() bool {
 	_, err := exec.LookPath(peer.LoadGenerator)
 	return err == nil && !e.redis.Embedded
@@ -139,7 +141,7 @@ func (b batching) compare(loadGen bool) {
 	b.Compare(rueidisSide, rawSide).As(rawPipelines)
 }
 
-// duplicates: a batch of keys that all are done.
+// duplicates adds the workload of batches whose keys are all done.
 func (e *env) duplicates(all *harness.Groups) {
 	const title = "batch 256, duplicates"
 	all.Add("batch-duplicates", work.Typical, title, func(ctx context.Context, s *harness.Setup) {
@@ -167,13 +169,13 @@ func (e *env) duplicates(all *harness.Groups) {
 	})
 }
 
-// results: completions that store what the handler returned.
+// results adds the workload of completions that store the handler's result.
 func (e *env) results(all *harness.Groups) {
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		title := fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size)
 		all.Add("result", size, title, func(ctx context.Context, s *harness.Setup) {
 			b, value := inBatches(s, workers, work.Typical), "1"
-			s.MaxKeys = 4096 // what they store stays for the window
+			s.MaxKeys = 4096 // the stored results stay for the window
 			result := bytes.Repeat([]byte("r"), size)
 			if size > 0 {
 				value = string(result)
@@ -186,10 +188,10 @@ func (e *env) results(all *harness.Groups) {
 	}
 }
 
-// flushDelay is what rueidis's documentation proposes for MaxFlushDelay.
+// flushDelay is what the documentation of rueidis proposes for MaxFlushDelay.
 const flushDelay = 20 * time.Microsecond
 
-// Sides of the callers' families, by the names that their peers have.
+// Sides of the families with callers, by the names of their peers.
 const (
 	plainSide    = "plain go-redis"
 	autoSide     = "go-redis AutoPipeline"
@@ -205,7 +207,7 @@ func callersTitle(n int) string {
 	return fmt.Sprintf("%d callers, new keys", n)
 }
 
-// callers: each goroutine claims and completes one key after another.
+// callers adds workloads in which each goroutine claims and completes one key after another.
 func (e *env) callers(all *harness.Groups) {
 	for _, n := range []int{1, 4, 16, 64, 256, 1024} {
 		all.Add("callers", n, callersTitle(n), func(ctx context.Context, s *harness.Setup) {
@@ -215,8 +217,8 @@ func (e *env) callers(all *harness.Groups) {
 	}
 }
 
-// peerPool is how many connections plain go-redis has: one for every caller, up to what
-// people give a process. Ours has the client's default.
+// peerPool is how many connections plain go-redis has: one for each caller, within what people give
+// a process. Our client has the default of go-redis.
 func peerPool(callers int) int { return min(max(callers, 16), 256) }
 
 func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours []work.Layout) {
@@ -261,8 +263,8 @@ func compareCallers(s *harness.Setup, title string, n int) {
 	}
 }
 
-// busy: a lone caller on a machine whose other core has work, as a loaded server's cores have. A
-// caller that wakes other goroutines and threads pays for it here; with an idle core it does not.
+// busy adds a lone caller on a machine whose other core is busy, as cores of a loaded server are.
+// Here a caller pays for waking other goroutines and threads. With an idle core it does not.
 func (e *env) busy(all *harness.Groups) {
 	all.Add("callers-busy", 1, "lone caller, new key, other core busy", e.openBusy)
 }
@@ -277,7 +279,8 @@ func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 	openCallers(ctx, s, e.redis.Addr, 1, full)
 }
 
-// delayed: the server is 2 ms away, behind a proxy: the network decides.
+// delayed adds workloads with a server that is 2 ms away, behind a proxy: the network decides the
+// rate.
 func (e *env) delayed(all *harness.Groups) {
 	proxy := func(ctx context.Context, s *harness.Setup) (addr string) {
 		return server.Delay(ctx, s, e.redis.Addr, time.Millisecond)
@@ -311,7 +314,7 @@ func openDelayedBatch(ctx context.Context, b batching, addr string) {
 		Called("batch 256, completions merged with the next claims, 2 ms RTT")
 }
 
-// peers: libraries that people use for the same job, one key per call.
+// peers adds libraries that people use for the same job, with one key per call.
 func (e *env) peers(all *harness.Groups) {
 	for _, n := range []int{1, 16, 128} {
 		title := fmt.Sprintf("peers, %d callers, new keys", n)

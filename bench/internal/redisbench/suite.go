@@ -1,5 +1,5 @@
-// Package redisbench is what the Redis benchmarks measure: cycles of batches and of callers in
-// cycles.go, the rest here. Goals stand next to the pairs that have to reach them.
+// Package redisbench holds the Redis benchmarks: cycles of batches and of callers in cycles.go, the
+// others here. Each goal stands next to the pair that has to reach it.
 package redisbench
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Suite is the Redis path.
+// Suite measures the Redis path.
 var Suite = harness.Suite{
 	Area: "redis", About: "the Redis path next to its limits and to what else people use",
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 150 * time.Millisecond},
@@ -28,7 +28,7 @@ var Suite = harness.Suite{
 		b.Meter.ServerCPU = e.redis.CPU()
 		b.Modules = []string{"go-redis", "rueidis", "redislock", "redsync",
 			"watermill", "fiber", "fiber-storage-redis", "miniredis"}
-		// Keys of the groups before it would lie in memory for the rest of their window.
+		// Otherwise the keys of earlier groups would stay in memory for the rest of their window.
 		b.Between = e.redis.Clear
 		if !e.canGenerateLoad() {
 			b.LeaveOut("redis-benchmark: it is not installed, or the server is embedded")
@@ -40,7 +40,7 @@ var Suite = harness.Suite{
 type env struct {
 	redis  *server.Redis
 	budget time.Duration // of one timing
-	fill   int           // keys that are remembered when memory is measured
+	fill   int           // keys that are remembered while memory is measured
 	grown  []int         // keys that the larger of two databases remembers
 }
 
@@ -66,7 +66,7 @@ func (e *env) groups() (all harness.Groups) {
 	return all
 }
 
-// needsMemory says why a workload that looks at the server's memory cannot run.
+// needsMemory says why a workload that reads the server's memory cannot run.
 func (e *env) needsMemory() string {
 	if e.redis.Embedded || !e.redis.Own {
 		return "needs a Redis process of its own"
@@ -100,7 +100,7 @@ func (e *env) keepers() []keeper {
 	return keepers
 }
 
-// fillRaw remembers keys of a form that has their number.
+// fillRaw remembers keys that form makes from their number.
 func (e *env) fillRaw(form, value string) filling {
 	return func(ctx context.Context, s *harness.Setup, n int) {
 		raw := work.DialRaw(ctx, s, e.redis.Addr, 1)
@@ -110,7 +110,7 @@ func (e *env) fillRaw(form, value string) filling {
 	}
 }
 
-// memory: what a finished key costs the server.
+// memory adds what a finished key costs the server.
 func (e *env) memory(all *harness.Groups) {
 	const name = "bytes per remembered key"
 	title := fmt.Sprintf("%s, %s keys", name, harness.Short(e.fill))
@@ -125,16 +125,17 @@ func (e *env) memory(all *harness.Groups) {
 	}).Unable = e.needsMemory()
 }
 
-// perKey empties the server, fills it, and returns what it has allocated for each of n keys.
+// perKey empties the server, fills it, and returns the bytes that it has allocated for each of n
+// keys.
 func (e *env) perKey(ctx context.Context, n int, fill filling) float64 {
 	e.redis.Empty(ctx)
 	before, s := e.redis.Memory(ctx), &harness.Setup{}
 	err := must.Try(func() { fill(ctx, s, n) })
-	must.Do(errors.Join(err, s.Close())) // connections have buffers
+	must.Do(errors.Join(err, s.Close())) // an open connection has buffers
 	return float64(e.redis.Memory(ctx)-before) / float64(n)
 }
 
-// unplanned measures the bytes of a key when more or fewer keys come than Compact is planned for.
+// unplanned measures the bytes of a key if more or fewer keys come than Compact is planned for.
 func (e *env) unplanned(all *harness.Groups) {
 	planned := e.fill / 2
 	title := "bytes per remembered key, planned for " + harness.Short(planned) + " keys"
@@ -143,7 +144,7 @@ func (e *env) unplanned(all *harness.Groups) {
 			work.Compact.Expecting(planned).UnderDefault().
 				Open(ctx, s, e.redis.Addr, 0, work.Day).Fill(ctx, n)
 		}
-		e.perKey(ctx, planned/100, fill) // a server has a histogram for each command it has met
+		e.perKey(ctx, planned/100, fill) // the server makes a histogram for each new command
 		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
 			perKey := e.perKey(ctx, int(load*float64(planned)), fill)
 			s.Figure(fmt.Sprintf("bytes per remembered key, compact, %g times the plan", load),
@@ -153,14 +154,14 @@ func (e *env) unplanned(all *harness.Groups) {
 	}).Unable = e.needsMemory()
 }
 
-// compactCPU: what a cycle costs the server whose memory Compact saves. Half of the buckets'
-// room is taken before, so that they are on average what they are over a window.
+// compactCPU adds what a cycle costs the CPU of a server with the compact layout. Half of the
+// buckets' room is filled before, which is the average over a window.
 func (e *env) compactCPU(all *harness.Groups) {
 	filled, ours, plain := e.fill/5, work.Compact, work.Full
 	title := "server CPU per cycle, compact, " + harness.Short(filled) + " keys remembered"
 	all.Add("compact-cpu", filled, title, func(ctx context.Context, s *harness.Setup) {
 		b := inBatches(s, workers, work.Typical)
-		// A timing adds a tenth of what is there: with its warm-up, a run fills the rest.
+		// A timing adds a tenth of the keys that are there: with the warm-up, a run fills the rest.
 		s.MaxKeys = max(filled/10, s.Multiple)
 		for _, l := range []work.Layout{plain, ours} {
 			d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Long)
@@ -177,8 +178,8 @@ func (e *env) compactCPU(all *harness.Groups) {
 // few is what a small deployment remembers.
 const few = 10_000
 
-// remembered: what a duplicate costs when much is remembered. The few and the many live in
-// two databases of one server, so that both are asked in turn.
+// remembered adds what a duplicate costs when many keys are remembered. The few keys and the many
+// are in two databases of one server, so that both are timed in turn.
 func (e *env) remembered(all *harness.Groups) {
 	for _, l := range work.Layouts {
 		for _, grown := range e.grown {
@@ -223,8 +224,8 @@ type mode struct {
 	goals          map[int]harness.Goal
 }
 
-// streams: a share of the keys are duplicates of recent ones; with and without the cache of
-// finished keys in this process.
+// streams adds workloads in which a share of the keys repeat recent ones, with and without the
+// cache of finished keys in this process.
 func (e *env) streams(all *harness.Groups) {
 	for _, m := range []mode{
 		{workload: "stream-1", text: "one caller", callers: 1, goals: map[int]harness.Goal{
@@ -249,7 +250,7 @@ func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share in
 	if s.Multiple = m.callers; m.callers == 0 {
 		gap, s.Multiple = workers*work.Typical, workers*work.Typical
 	}
-	s.MinKeys = 10 * gap // the first gap has no duplicates
+	s.MinKeys = 10 * gap // the first gap keys have no duplicates
 	s.Keys = func(n int) []string { return harness.Recent(n, share, gap) }
 	side := func(name string, with ...func(*dedup.Config)) {
 		d := work.Full.Open(ctx, s, e.redis.Addr, 0, with...)
@@ -269,7 +270,7 @@ const (
 	seenSide  = "onceward Seen, local cache"
 )
 
-// local: duplicates that are answered in this process.
+// local adds duplicates that are answered in this process.
 func (e *env) local(all *harness.Groups) {
 	all.Add("in-process", 1, "duplicates answered in process", e.openLocal)
 }
@@ -279,9 +280,9 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	d := work.Full.Open(ctx, s, e.redis.Addr, 0, work.Cached)
 	timing := &harness.Timing{Keys: keys}
 	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, timing)
-	work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // in the cache now
+	work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // fills the cache
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
-	// Short timings: twice a second the cache asks the store for Forgets, which allocates.
+	// Short timings: twice a second the cache asks the store for forgotten keys, which allocates.
 	loop := work.Loop{Budget: min(e.budget, 50*time.Millisecond), Goroutines: 1}
 	side := func(name string, known func(key string) bool) {
 		loop.Side(s, name, func() work.Job {
@@ -302,7 +303,7 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 
 func compareLocal(s *harness.Setup) {
 	for _, side := range []string{seenSide, claimSide} {
-		goals := side == seenSide // Claim is for information: it also makes a Claim
+		goals := side == seenSide // Claim is only for information: it also makes a Claim
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
 		s.Compare(side, exactSide).Called(name).In(harness.Nanos).

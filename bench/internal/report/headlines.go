@@ -9,10 +9,10 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Readme is README.md, seen from the folder docs. Its table has one row of each of five areas.
+// Readme is README.md, relative to the folder docs. Its table has one row for each of five areas.
 const Readme = "../README.md"
 
-// headline is a row of README's table: a row of an area's results, and what the table calls it.
+// headline is a row of README's table: a row of an area's results, and the names for the table.
 type headline struct{ area, work, against, name, side, rival, unit string }
 
 var headlines = []headline{
@@ -32,7 +32,7 @@ var headlines = []headline{
 		"row-at-a-time recipe, 1 relay", "messages/s"},
 }
 
-// headlineTable is README's table.
+// headlineTable returns README's table.
 func headlineTable(results string) string {
 	text := "| work | reached | compared with | ratio | commit |\n|---|---|---|---|---|\n"
 	for _, h := range headlines {
@@ -51,7 +51,7 @@ func headlineTable(results string) string {
 // Compare is the page that compares this library with others.
 const Compare = "compare.md"
 
-// peers are the sides of its table, and what the table calls them.
+// peers are the sides of its table, with their names there.
 var peers = [][2]string{
 	{"onceward full", "Onceward, Full"},
 	{"plain go-redis", "plain go-redis, two commands"},
@@ -62,7 +62,7 @@ var peers = [][2]string{
 	{"watermill deduplicator (in process)", "watermill Deduplicator, in the process"},
 }
 
-// peerTable has the keys a second of each side, by the number of callers.
+// peerTable shows the keys per second of each side, by the number of callers.
 func peerTable(r harness.Results) string {
 	text := "| keys/s | 1 caller | 16 callers | 128 callers |\n|---|---|---|---|\n"
 	for _, side := range peers {

@@ -1,5 +1,5 @@
-// Package report turns a file of results into figures, a page to read and the tables of the
-// project's documents.
+// Package report turns a file of results into figures, a page, and the tables of the project's
+// documents.
 package report
 
 import (
@@ -51,7 +51,7 @@ type section struct {
 	Rows     []harness.Row
 }
 
-// html writes a page that needs no other file. It is light or dark as the reader's system is.
+// html writes a page that needs no other file. It is light or dark, as the reader's system is.
 func html(w io.Writer, r harness.Results, figures []drawn) error {
 	var sections []section
 	for _, row := range r.Rows {
@@ -67,29 +67,29 @@ func html(w io.Writer, r harness.Results, figures []drawn) error {
 	})
 }
 
-// inline is an SVG, drawn by us, without what only a file of its own has.
+// inline returns an SVG that we have drawn, without the parts that only a separate file needs.
 func inline(svg []byte) template.HTML {
 	return template.HTML(svg[max(0, bytes.Index(svg, []byte("<svg"))):])
 }
 
-// figure is a drawing to be, as figures.json has it: lines over a parameter, or bars.
+// figure is a drawing as figures.json describes it: lines over a parameter, or bars.
 type figure struct {
 	Area, Name, Family, Caption string
-	chart.Lines                 // of bars the title and X alone
+	chart.Lines                 // of bars only the title and X
 
-	Unit  string // of the rows; of bars empty: any
-	Sides []line `json:"lines"` // where they are not those of the family
-	// Bars has one for each side but those of Without: its first row, or its first one At a
-	// parameter.
+	Unit  string // of the rows; empty for bars: any
+	Sides []line `json:"lines"` // if they are not all those of the family
+	// Bars has one bar for each side that is not in Without: its first row or, with At, its first
+	// row at that parameter.
 	Bars    bool
 	At      *float64
 	Without []string
 }
 
-// line is a side of a family.
+// line is one side of a family.
 type line struct {
 	Family, Side string
-	P50, P99     bool // its latency in milliseconds, and not its value
+	P50, P99     bool // its latency in milliseconds, instead of its value
 	chart.Series
 }
 
@@ -111,7 +111,7 @@ type drawn struct {
 	SVG           []byte
 }
 
-// figures are the drawings of results that have something to show.
+// figures draws the figures of results, except empty ones.
 func figures(r harness.Results) (all []drawn) {
 	for _, f := range designs.Figures {
 		if f.Area != r.Area {
@@ -136,7 +136,7 @@ func (f figure) lines(r harness.Results) ([]byte, error) {
 		f.Sides = f.sides(r)
 	}
 	for _, side := range f.Sides {
-		// A side of one parameter only is not a line.
+		// A side with only one parameter is not a line.
 		if s := side.of(r, f.Unit); len(s.Points) > 1 {
 			l.Series = append(l.Series, s)
 		}
@@ -144,7 +144,7 @@ func (f figure) lines(r harness.Results) ([]byte, error) {
 	return l.SVG()
 }
 
-// sides are those of the family, in the order of the file.
+// sides returns the sides of the family, in the order of the file.
 func (f figure) sides(r harness.Results) (all []line) {
 	for _, row := range (run{r}).Of(f.Family) {
 		known := slices.ContainsFunc(all, func(l line) bool { return l.Side == row.Side })
@@ -157,13 +157,13 @@ func (f figure) sides(r harness.Results) (all []line) {
 	return all
 }
 
-// plain is a side's name without its part from ", which" on, which is for tables.
+// plain returns a side's name without the part from ", which" on: only tables show that part.
 func plain(side string) string {
 	name, _, _ := strings.Cut(side, ", which")
 	return name
 }
 
-// bars are the first rows of each side among those that are chosen.
+// bars draws the first chosen row of each side.
 func (f figure) bars(r harness.Results) ([]byte, error) {
 	b := chart.Bars{Title: f.Title, XLabel: f.X}
 	without := slices.Clone(f.Without)
@@ -197,7 +197,7 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 	return l.Series
 }
 
-// The pages below docs that have tables of results: one has a table for each area, the others are
+// The pages below docs that have tables of results. One has a table for each area; the others are
 // about the filter and about long runs under faults.
 const (
 	Benchmarks = "evidence/benchmarks.md"
@@ -205,8 +205,8 @@ const (
 	Faults     = "evidence/faults.md"
 )
 
-// Update returns a page of docs with its tables, as results have them in a folder. Each area has a
-// table in Benchmarks.
+// Update returns a page of docs with new tables from a folder of results. In Benchmarks each area
+// has a table.
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
 	file := func(area string) string { return filepath.Join(results, area+".json") }
@@ -230,7 +230,7 @@ func Update(name string, page []byte, results string, areas ...string) (_ []byte
 		if err := harness.ReadJSON(file("torture"), &torture); !errors.Is(err, os.ErrNotExist) {
 			must.Do(err)
 			page = replace(page, "table", torture.Area, torture.table())
-		} // else there was no long run
+		} // otherwise there was no long run
 		return page, nil
 	}
 	for _, area := range areas {
@@ -241,8 +241,8 @@ func Update(name string, page []byte, results string, areas ...string) (_ []byte
 
 const end = "<!-- end of table -->"
 
-// replace returns the page with a text between its markers: the line "what of
-// bench/results/area.json", and the end.
+// replace returns the page with text between its markers, which are the line "what of
+// bench/results/area.json" and the end.
 func replace(page []byte, what, area, text string) []byte {
 	begin := "<!-- " + what + " of bench/results/" + area + ".json: make bench-table -->"
 	head, rest, ok := bytes.Cut(page, []byte(begin+"\n"))
@@ -251,8 +251,7 @@ func replace(page []byte, what, area, text string) []byte {
 	return []byte(string(head) + begin + "\n\n" + text + "\n" + end + string(tail))
 }
 
-// Torture is results/torture.json: what long runs under faults have counted, written by the
-// tests that have them.
+// Torture is results/torture.json: the counts of long runs under faults, written by their tests.
 type Torture struct {
 	Area, Commit, Date, Machine string
 	Versions                    map[string]string
@@ -262,13 +261,13 @@ type Torture struct {
 // TortureRow is one scenario.
 type TortureRow struct {
 	Scenario, Store, Level, History string
-	Porcupine                       string // its status on the histories of all keys
-	Operations                      int    // of these
+	Porcupine                       string // its result for the histories of all keys
+	Operations                      int    // in these histories
 	Seed                            uint64
 	Messages, Deliveries, Effects   int
 	Lost, Stuck, Seconds            int
-	Doubled                         int // without a reason
-	Stale                           int // accepted from a stale epoch
+	Doubled                         int // without an explanation
+	Stale                           int // accepted although their epoch was stale
 	Deaths                          int // of processes, by SIGKILL
 	SelfDuplicates                  int `json:"self_duplicates"`
 	Faults, Explained               map[string]int

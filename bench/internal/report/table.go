@@ -34,7 +34,7 @@ func filled(name string, data any) string {
 	return text.String()
 }
 
-// row is a line of a table. An empty cell is a dash.
+// row returns a line of a table. An empty cell becomes a dash.
 func row(cells ...any) string {
 	var line strings.Builder
 	for _, c := range cells {
@@ -48,7 +48,7 @@ func cell(text string) string { return cmp.Or(strings.ReplaceAll(text, "|", "\\|
 func status(r harness.Row) string {
 	switch {
 	case r.Goal == "":
-		return " " // nothing, not even a dash
+		return " " // an empty cell, without a dash
 	case r.OK:
 		return "yes"
 	default:
@@ -71,7 +71,7 @@ func (r run) Missed() []harness.Row {
 	return r.chosen(func(row harness.Row) bool { return row.Goal != "" && !row.OK })
 }
 
-// Of are the rows of families, one after the other.
+// Of returns the rows of families, one family after another.
 func (r run) Of(families ...string) (rows []harness.Row) {
 	for _, f := range families {
 		rows = append(rows, r.chosen(func(row harness.Row) bool { return row.Workload == f })...)
@@ -79,7 +79,8 @@ func (r run) Of(families ...string) (rows []harness.Row) {
 	return rows
 }
 
-// table is that of docs/evidence/benchmarks.md: the rows that have a goal; the page has the rest.
+// table returns the table for docs/evidence/benchmarks.md: the rows with a goal. The page of
+// results has the others.
 func table(r harness.Results) string {
 	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n",
 		r.Commit, r.Machine, clients(r), rounds(r))
@@ -93,22 +94,22 @@ func table(r harness.Results) string {
 	return text + "\n" + filled(name, run{r})
 }
 
-// Tabled reports whether a row stands in the table: of the many rows of the filter that allocate
-// nothing only one that does is news.
+// Tabled reports whether a row is in the table. The filter has many rows about allocations: the
+// table leaves them out as long as their goal is reached.
 func (r run) Tabled(row harness.Row) bool {
 	return r.Area != "bloom" || row.Unit != harness.Allocs.Unit || !row.OK
 }
 
-// Outside reports whether a row is of PostgreSQL with another number of connections than 8.
+// Outside reports whether a row is of PostgreSQL with a number of connections other than 8.
 func (r run) Outside(row harness.Row) bool {
 	connections, ok := strings.CutPrefix(row.Workload, "PostgreSQL, ")
 	return ok && connections != "8 connections"
 }
 
-// Others has those rows alone.
+// Others returns a run with only the rows that are Outside.
 func (r run) Others() run { return run{harness.Results{Rows: r.chosen(r.Outside)}} }
 
-// clients are the versions that matter most.
+// clients names the versions that matter most.
 func clients(r harness.Results) string {
 	names, all := map[string]string{"redis": "Redis", "fiber-v3": "fiber"}, []string(nil)
 	for _, name := range []string{"sarama", "go-redis", "redis", "pgx", "go-sql-driver",
@@ -123,7 +124,7 @@ func clients(r harness.Results) string {
 	return strings.Join(all, ", ")
 }
 
-// listed is what a map has, in order. Of what has not happened there is nothing to say.
+// listed lists a map in order of its keys, without zeros.
 func listed[V any](of map[string]V) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -134,7 +135,7 @@ func listed[V any](of map[string]V) string {
 	return strings.Join(all, ", ")
 }
 
-// rounds says how often what was compared has been timed.
+// rounds says how many rounds were timed.
 func rounds(r harness.Results) string {
 	most := 0
 	for _, row := range r.Rows {
@@ -143,7 +144,7 @@ func rounds(r harness.Results) string {
 	return english.Plural(most, "interleaved round", "")
 }
 
-// reached is what the goal speaks of: the ratio, or the value.
+// reached returns the figure that the goal is about: the ratio, or the value.
 func reached(r harness.Row) string {
 	if r.Goal.OfRatio() {
 		return spread(r)
@@ -153,12 +154,12 @@ func reached(r harness.Row) string {
 
 func valueOf(r harness.Row) string { return number(r.Value) + " " + r.Unit }
 
-// spread is the median of the ratios, and how far they lie apart.
+// spread is the median of the ratios, with the smallest and the largest.
 func spread(r harness.Row) string {
 	return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
 }
 
-// span is a time of so many microseconds.
+// span formats a time in microseconds.
 func span(micros float64) string {
 	if micros >= 1e3 {
 		return number(micros/1e3) + " ms"
@@ -166,7 +167,7 @@ func span(micros float64) string {
 	return number(micros) + " us"
 }
 
-// number is a figure as people read it: 412 k, 1.25 M, 9.0.
+// number formats a figure as people write it: 412 k, 1.25 M, 9.0.
 func number(v float64) string {
 	for _, form := range []struct {
 		from, unit float64
@@ -180,7 +181,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// ratio is 12.3x or 0.95x.
+// ratio formats a ratio, such as 12.3x or 0.95x.
 func ratio(v float64) string {
 	if v >= 10 {
 		return fmt.Sprintf("%.1fx", v)
@@ -195,7 +196,7 @@ func micros(v float64) string {
 	return number(v)
 }
 
-// Sizes are the ids of the windows for which the time of an answer was measured.
+// Sizes returns the window sizes, in ids, for which the time of an answer was measured.
 func (r run) Sizes() (sizes []float64) {
 	for _, row := range r.Of("new ids, 1 goroutine") {
 		if row.Unit == harness.CPUNanos.Unit && !slices.Contains(sizes, row.X) {
@@ -205,7 +206,7 @@ func (r run) Sizes() (sizes []float64) {
 	return sizes
 }
 
-// Answer is a line of times, by the ids of the window.
+// Answer returns a table line of times, one for each size of the window.
 func (r run) Answer(text, ids, side string) string {
 	cells := []any{text}
 	for _, n := range r.Sizes() {
@@ -215,8 +216,8 @@ func (r run) Answer(text, ids, side string) string {
 	return row(cells...)
 }
 
-// stream is how people call the point of owned partitions that a row is about; nothing if the row
-// does not compare the rates that stand first.
+// stream describes for people which stream of owned partitions a row is about. It is empty unless
+// the row compares the rates of the two main sides.
 func stream(row harness.Row) string {
 	switch {
 	case row.Side != "onceward owned" || row.Unit != harness.Rate.Unit ||
@@ -231,8 +232,8 @@ func stream(row harness.Row) string {
 	}
 }
 
-// Find returns the first row of a side with the family, parameter and unit of another one, compared
-// with a side, or with any.
+// Find returns the first row of a side that has the workload, parameter and unit of like. The row
+// must be compared with against, unless that is empty.
 func (r run) Find(like harness.Row, side, against string) (row harness.Row) {
 	for _, row := range r.Rows {
 		if row.Workload == like.Workload && row.X == like.X && row.Unit == like.Unit &&
@@ -243,7 +244,7 @@ func (r run) Find(like harness.Row, side, against string) (row harness.Row) {
 	return row
 }
 
-// Ratio is that of the row of [run.Find].
+// Ratio returns the ratio of the row that [run.Find] finds.
 func (r run) Ratio(like harness.Row, side, against string) string {
 	switch row := r.Find(like, side, against); {
 	case row.Name == "":
@@ -255,7 +256,7 @@ func (r run) Ratio(like harness.Row, side, against string) string {
 	}
 }
 
-// Lookups are those in SQL, with and without a filter, at the share of a row.
+// Lookups compares lookups in SQL with and without a filter, at the share of a row.
 func (r run) Lookups(p harness.Row) string {
 	row := r.Find(harness.Row{Workload: "layered lookups", Unit: "lookups", X: p.X}, p.Side, "")
 	if row.Name == "" {

@@ -1,6 +1,6 @@
-// Package resp is the least that speaks the Redis protocol (RESP2): it writes commands into one
-// buffer, sends them in one write and reads the replies, without allocating. It is the yardstick of
-// the benchmarks: no pool, no retry, no reconnect. A command that fails does so with [must.Do].
+// Package resp is a minimal client of the Redis protocol (RESP2): it writes commands into one
+// buffer, sends them in one write and reads the replies, without allocating. The benchmarks compare
+// clients with it: it has no pool, no retry and no reconnect. A command fails with [must.Do].
 package resp
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Conn is one connection. It is not for concurrent use. After an error it is of no use.
+// Conn is one connection. It is not for concurrent use, and cannot be used after an error.
 type Conn struct {
 	conn net.Conn
 	out  []byte
@@ -36,7 +36,7 @@ func Dial(ctx context.Context, addr string) *Conn {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// add adds a command to what is sent next. One reply will come for it.
+// add adds a command to the next send. Each command has one reply.
 func (c *Conn) add(args ...string) {
 	c.number('*', len(args))
 	for _, arg := range args {
@@ -49,8 +49,7 @@ func (c *Conn) number(kind byte, n int) {
 	c.out = append(strconv.AppendInt(append(c.out, kind), int64(n), 10), '\r', '\n')
 }
 
-// send sends all commands that were added, in one write. Until stop is called the connection
-// obeys ctx.
+// send sends all added commands in one write. Until stop is called, the connection obeys ctx.
 func (c *Conn) send(ctx context.Context) (stop func() bool) {
 	stop = context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	_, err := c.conn.Write(c.out)
@@ -59,16 +58,16 @@ func (c *Conn) send(ctx context.Context) (stop func() bool) {
 	return stop
 }
 
-// ErrProtocol is a reply that is not RESP2, or not the one that a command is to have.
+// ErrProtocol reports a reply that is not RESP2, or not the reply that the command should have.
 var ErrProtocol = errors.New("resp: unexpected reply")
 
 const maxBulk = 1 << 20 // more than the largest string that is measured
 
-// read reads a reply: a string, or nil where it is absent. Another one, such as a refusal, is an
+// read reads a reply: a string, or nil if it is absent. Any other reply, such as a refusal, is an
 // error. The string is valid until the next reply is read.
 func (c *Conn) read() []byte {
 	line := c.line()
-	n, err := strconv.Atoi(string(line[1:])) // makes no string
+	n, err := strconv.Atoi(string(line[1:])) // it does not allocate a string
 	if line[0] != '$' || err != nil || n < -1 || n > maxBulk {
 		must.Do(fmt.Errorf("%w: %.80q", ErrProtocol, line))
 	}
@@ -84,7 +83,7 @@ func (c *Conn) read() []byte {
 	return c.text[:n]
 }
 
-// line returns the next line without its end. It is valid until the next read.
+// line returns the next line without its line break. It is valid until the next read.
 func (c *Conn) line() []byte {
 	line, err := c.in.ReadSlice('\n')
 	must.Do(err)
@@ -94,7 +93,8 @@ func (c *Conn) line() []byte {
 	return line[:len(line)-2]
 }
 
-// set sends SET key value GET with more arguments for every key, and has every old value checked.
+// set sends SET key value GET with more arguments for every key, and calls a check with every old
+// value.
 func (c *Conn) set(ctx context.Context, keys []string, value string,
 	expected func(at int, old []byte) bool, more ...string) {
 	args := append([]string{"SET", "", value, "GET"}, more...)
@@ -115,18 +115,18 @@ func (c *Conn) claim(ctx context.Context, keys []string, token string, lease tim
 	c.set(ctx, keys, token, expected, "PX", millis(lease), "NX")
 }
 
-// ClaimNew claims keys that all must be new.
+// ClaimNew claims keys that must all be new.
 func (c *Conn) ClaimNew(ctx context.Context, keys []string, token string, lease time.Duration) {
 	c.claim(ctx, keys, token, lease, func(_ int, old []byte) bool { return old == nil })
 }
 
-// ClaimKnown claims keys that all must be known.
+// ClaimKnown claims keys that must all be known.
 func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, lease time.Duration) {
 	c.claim(ctx, keys, token, lease, func(_ int, old []byte) bool { return old != nil })
 }
 
-// Claim claims keys of which some are known, and returns those that are new. The owner of a known
-// one must be done with it: its value is not token.
+// Claim claims keys, some of which are known, and returns the new ones. The owner of a known key
+// must be done with it: the key's value is not token.
 func (c *Conn) Claim(ctx context.Context, keys []string, token string,
 	lease time.Duration) []string {
 	won := make([]string, 0, len(keys))

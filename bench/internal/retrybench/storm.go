@@ -1,7 +1,8 @@
-// Package retrybench shows what package retry spares a server. Its simulations run the code of
-// package retry against a model of a server, in a bubble of testing/synctest: minutes with a
-// thousand clients take a second, and nothing else on the machine is in them. Only tests have fake
-// time: so the simulations are a test, which writes down its rows, and the suite runs that test.
+// Package retrybench shows what package retry saves a server. Its simulations run the code of
+// package retry against a model of a server, in a bubble of testing/synctest. So minutes with a
+// thousand clients take a second, and nothing else on the machine affects them. Only tests have
+// fake time. So the simulations are a test, which writes down its rows, and the suite runs that
+// test.
 package retrybench
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
-// Suite is what package retry spares a server.
+// Suite shows what package retry saves a server.
 var Suite = harness.Suite{
 	Area: "retry", About: "what retries cost a server that is down: a thousand clients, simulated",
 	Full: harness.Scale{Rounds: 5}, Quick: harness.Scale{Rounds: 1},
@@ -29,7 +30,7 @@ var Suite = harness.Suite{
 	},
 }
 
-// simulations runs the test, which fails where a goal is missed.
+// simulations runs the test, which fails if a goal is missed.
 func simulations(ctx context.Context, rounds int) (rows []harness.Row) {
 	root, dir := must.Get(server.Root()), must.Get(os.MkdirTemp("", "onceward-bench"))
 	defer func() { must.Do(os.RemoveAll(dir)) }()

@@ -1,5 +1,5 @@
-// Package server gives the benchmarks their servers. A Redis, databases and a Kafka are each a
-// process of their own, embedded, or a named one. It also simulates a network that is slower than
+// Package server gives the benchmarks their servers. A Redis, a database or a Kafka is a process of
+// its own, embedded, or a named server. The package also simulates a network that is slower than
 // loopback.
 package server
 
@@ -28,36 +28,35 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Names of servers that have no address.
+// Names for servers without an address.
 const (
 	Private  = "private"  // a server that is started for the run; Close stops it
 	Durable  = "durable"  // a private Redis with an append-only file that is synced each second
 	Embedded = "embedded" // a Redis in this process
 	None     = "none"     // a server that is left out
-	Listed   = "listed"   // a server whose name is listed only: it is not started
+	Listed   = "listed"   // a server that is only listed by name: it is not started
 )
 
-// databaseOptions are larger than those of servers for tests: the benchmarks compare transactions,
-// and not how often a small cache or log is emptied. Every commit waits for the disk, as by
-// default.
+// databaseOptions are larger than for servers in tests: the benchmarks compare transactions, not
+// how often a small cache or log is emptied. Every commit waits for the disk, which is the default.
 var databaseOptions = []string{
 	"ONCEWARD_POSTGRES_OPTIONS=-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min",
 	"ONCEWARD_MARIADB_OPTIONS=--innodb-buffer-pool-size=512M --innodb-log-file-size=1G",
 }
 
 type process struct {
-	dir string // empty: none
-	pid int    // of its first process; 0: none
+	dir string // empty: there is none
+	pid int    // of its first process; 0: there is none
 }
 
-// start starts a server of a kind that the script knows, on a free port of loopback, and returns
-// its address. Call stop even after an error.
+// start starts a server of a kind that the script knows, on a free loopback port, and returns its
+// address. Call stop even after an error.
 func (p *process) start(ctx context.Context, kind string) (address string) {
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	must.Do(errors.Join(err, l.Close()))
 	p.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
-	must.Do(os.Chmod(p.dir, 0o755)) // servers drop root's rights
+	must.Do(os.Chmod(p.dir, 0o755)) // servers give up root's rights
 	address = must.Get(script(ctx, "private", kind, p.home(), port))
 	data := must.Get(os.ReadFile(filepath.Join(p.home(), "1", "pid")))
 	pid, _, _ := strings.Cut(string(data), " ")
@@ -111,9 +110,9 @@ func cpuOf(pid int) harness.CPU {
 	return func(context.Context) time.Duration { return must.Get(familyTime(proc, pid)) }
 }
 
-// familyTime adds up a process, its children, and those of its children that have ended. schedstat
-// counts nanoseconds, stat hundredths of a second. A process that ends between two reads is
-// skipped.
+// familyTime adds up the time of a process, its children, and those of its children that have
+// ended. schedstat counts nanoseconds, stat hundredths of a second. It skips a process that ends
+// between two reads.
 func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	defer must.Catch(&err)
 	found := false
@@ -129,7 +128,7 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 		threads, _ := proc.AllThreads(p.PID)
 		for _, thread := range threads {
 			if spent, err := thread.Schedstat(); err == nil {
-				total += time.Duration(spent.RunningNanoseconds) // overflows after centuries
+				total += time.Duration(spent.RunningNanoseconds) // it overflows after centuries
 			}
 		}
 	}
@@ -137,8 +136,8 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Busy keeps one processor at work until the setup ends, with a program that ends at the latest
-// with this one.
+// Busy keeps one processor busy until the setup ends. It starts a program that ends no later than
+// this one.
 func Busy(setup *harness.Setup) {
 	//nolint:noctx // the program is killed
 	cmd := exec.Command("sh", "-c",
@@ -150,10 +149,10 @@ func Busy(setup *harness.Setup) {
 	})
 }
 
-// Delay starts a TCP proxy in this process, for the time of a setup, and returns its address. It
+// Delay starts a TCP proxy in this process until the setup ends, and returns its address. The proxy
 // holds all data back for oneWay in each direction, so that a server on loopback looks like one
 // across a network. It uses CPU of this process, and timers are late by up to a millisecond. So
-// only sides that all go through it can be compared.
+// compare only sides that all go through it.
 func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.Duration) string {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
@@ -168,7 +167,7 @@ func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.D
 	return l.Addr().String()
 }
 
-// connect serves a client until one end closes, or the context ends.
+// connect serves a client until one end closes or the context ends.
 func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.Duration) {
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
@@ -199,7 +198,7 @@ func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.
 			for c := range way {
 				<-time.After(time.Until(c.due))
 				if _, err := to.Write(c.data); err != nil {
-					ends() // the reader ends, then the channel
+					ends() // it ends the reader, and then the channel
 				}
 			}
 			ends()
@@ -208,8 +207,8 @@ func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.
 	ways.Wait()
 }
 
-// nodes of the embedded cluster: partitions and the group's coordinator are spread over them, as in
-// production.
+// nodes is how many nodes the embedded cluster has: partitions and the group's coordinator are
+// spread over them, as in production.
 const nodes = 3
 
 // Broker is a running Kafka.
@@ -218,16 +217,16 @@ type Broker struct {
 	Addrs []string // host:port of its nodes
 	Close func() error
 
-	pid int // of its own process; 0: none, or not ours
+	pid int // of its own process; 0: none, or not a process of ours
 }
 
-// ConnectBroker uses a Kafka that already runs. The benchmarks make and remove their topics there.
+// ConnectBroker uses a running Kafka. The benchmarks create and remove their topics there.
 func ConnectBroker(addrs ...string) *Broker {
 	return &Broker{Server: harness.Server{Name: "kafka", Kind: "a Kafka that others use"},
 		Addrs: addrs, Close: func() error { return nil }}
 }
 
-// EmbedBroker starts an embedded cluster in this process: its work counts as the client's.
+// EmbedBroker starts an embedded cluster in this process: its work counts as work of the client.
 func EmbedBroker() *Broker {
 	cluster := must.Get(kfake.NewCluster(kfake.NumBrokers(nodes)))
 	b := ConnectBroker(cluster.ListenAddrs()...)
@@ -236,8 +235,8 @@ func EmbedBroker() *Broker {
 	return b
 }
 
-// ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
-// addresses to out and runs until in ends, and so no longer than its parent.
+// ServeBroker runs in the process that [StartBroker] starts. It is an embedded cluster that writes
+// its addresses to out and runs until in ends, so it does not outlive its parent.
 func ServeBroker(in io.Reader, out io.Writer) (err error) {
 	defer must.Catch(&err)
 	b := EmbedBroker()
@@ -247,8 +246,8 @@ func ServeBroker(in io.Reader, out io.Writer) (err error) {
 	return nil
 }
 
-// StartBroker starts the program with args, which has to call [ServeBroker] with its standard input
-// and output, and waits for its addresses. Close stops it.
+// StartBroker starts the program with args, and waits for its addresses. The program must call
+// [ServeBroker] with its standard input and output. Close stops it.
 func StartBroker(ctx context.Context, program string, args ...string) (b *Broker, err error) {
 	defer must.Catch(&err)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
@@ -259,11 +258,11 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	b.Kind = fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
 	b.pid = cmd.Process.Pid
 	b.Close = func() error {
-		_ = stdin.Close() // this ends it; a program that does not read its input is killed
+		_ = stdin.Close() // this ends the program; if it does not read its input, it is killed
 		defer time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 		return cmd.Wait()
 	}
-	// A program that prints nothing is killed, and the pipe ends.
+	// A program that prints nothing is killed, and then the pipe ends.
 	defer time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -273,18 +272,19 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	return b, nil
 }
 
-// CPU reads the time that the broker's process has used; nil where it is unknown.
+// CPU returns a function that reads the time of the broker's process; nil if it is unknown.
 func (b *Broker) CPU() harness.CPU { return cpuOf(b.pid) }
 
-// BrokerArg is the argument that makes a program the embedded broker: it then calls [ServeBroker].
+// BrokerArg is the argument that makes a program run as the embedded broker: it then calls
+// [ServeBroker].
 const BrokerArg = "broker"
 
-// Log is the contents of a topic, which are written before anything is timed.
+// Log is the content of a topic, which is written before anything is timed.
 type Log struct {
 	Topic     string
-	IDs       [][]string // of each partition, in order, for the header "message-id"
+	IDs       [][]string // for each partition, in order; for the header "message-id"
 	ValueSize int        // bytes of each message
-	Keys      int        // Kafka keys, over which the messages of a partition are spread
+	Keys      int        // number of Kafka keys over which the messages of a partition are spread
 }
 
 // Size is the number of messages.
@@ -295,8 +295,8 @@ func (l Log) Size() (n int) {
 	return n
 }
 
-// Client writes to the partition that a message names, in order, when there is a batch of messages
-// or linger has passed.
+// Client returns a client that writes to the partition named in a message, in order. It sends when
+// a batch is full or linger has passed.
 func (b *Broker) Client(linger time.Duration) *kgo.Client {
 	return must.Get(kgo.NewClient(kgo.SeedBrokers(b.Addrs...), kgo.ProducerLinger(linger),
 		kgo.ProducerBatchMaxBytes(128<<10), kgo.ProducerBatchCompression(kgo.NoCompression()),
@@ -332,7 +332,7 @@ func (b *Broker) Remove(ctx context.Context, topic string) error {
 
 // Message returns the n-th message of a partition.
 func (l Log) Message(partition, n int) *kgo.Record {
-	return &kgo.Record{Topic: l.Topic, Partition: int32(partition), // few partitions
+	return &kgo.Record{Topic: l.Topic, Partition: int32(partition), // there are few partitions
 		Key:     fmt.Appendf(nil, "account-%d-%d", partition, n%l.Keys),
 		Value:   bytes.Repeat([]byte("x"), l.ValueSize),
 		Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(l.IDs[partition][n])}}}

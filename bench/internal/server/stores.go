@@ -25,18 +25,18 @@ import (
 // Redis is a running Redis.
 type Redis struct {
 	harness.Server
-	harness.Cleanup // stops what was started
+	harness.Cleanup // stops the server that was started
 	Addr            string
-	Own             bool // nobody else uses it: it may be emptied, and its memory compared
-	// Embedded says that it runs in this process: it has no CPU time and no memory of its
-	// own, and its work counts as the client's.
+	Own             bool // nobody else uses it: it may be emptied, and its memory measured
+	// Embedded says that it runs in this process. Then it has no CPU time and no memory of its own,
+	// and its work counts as work of the client.
 	Embedded bool
 
 	client *redis.Client
 }
 
 // Open starts a Redis or connects to one, and adds it to the run. which is [Private] (without
-// persistence), [Durable], [Embedded], [Listed] or host:port. ctx bounds the start only.
+// persistence), [Durable], [Embedded], [Listed] or host:port. ctx bounds only the start.
 func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 	s := &Redis{Addr: which}
 	s.Name, s.Kind = "redis", "a Redis that others use"
@@ -69,7 +69,8 @@ func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 	return s
 }
 
-// CPU reads the time that the thread which executes commands has used; nil for the embedded one.
+// CPU returns a function that reads the time of the thread that executes commands; nil for an
+// embedded Redis.
 func (s *Redis) CPU() harness.CPU {
 	if s.Embedded {
 		return nil
@@ -84,7 +85,8 @@ func (s *Redis) CPU() harness.CPU {
 	}
 }
 
-// Memory is what the server has allocated, in bytes; 0 where it is not its own, or not known.
+// Memory returns what the server has allocated, in bytes. It is 0 if the server is not a process of
+// its own, or if it is unknown.
 func (s *Redis) Memory(ctx context.Context) int {
 	if s.Embedded || !s.Own {
 		return 0
@@ -92,21 +94,21 @@ func (s *Redis) Memory(ctx context.Context) int {
 	return must.Get(strconv.Atoi(s.info(ctx, "Memory")["used_memory"]))
 }
 
-// Empty removes every key of every database; it refuses on a server that others use.
+// Empty removes every key of every database. It refuses to do so on a server that others use.
 func (s *Redis) Empty(ctx context.Context) {
 	must.True(s.Own, "server: others use this Redis: it is not emptied")
 	must.Do(s.client.FlushAll(ctx).Err())
 }
 
-// Clear empties the server, but not one that others use.
+// Clear empties the server, unless others use it.
 func (s *Redis) Clear(ctx context.Context) {
 	if s.Own {
 		s.Empty(ctx)
 	}
 }
 
-// NewClient returns a go-redis client as the benchmarks use it, for the time of a setup: RESP2 or 3
-// as go-redis chooses, with room for every caller, and with deadlines that count.
+// NewClient returns a go-redis client with the settings of the benchmarks, until the setup ends. It
+// speaks RESP2 or 3 as go-redis chooses, has room for every caller, and obeys deadlines.
 func NewClient(setup *harness.Setup, addr string, db, pool int) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute,
@@ -124,13 +126,13 @@ type Database struct {
 	harness.Server
 	harness.Cleanup
 	Dialect sqladapter.Dialect
-	URL     string // for pgx, or the data source name of the others
+	URL     string // for pgx, or the data source name for other drivers
 
-	process // that was started here; SQLite has the folder of its file
+	process // the server that was started here; for SQLite the folder of its file
 }
 
-// kinds are a dialect's name for people and for scripts/servers.sh, the name of its driver, and how
-// it is asked for its version.
+// kinds has, for each dialect, its name for people and for scripts/servers.sh, the name of its
+// driver, and the query for its version.
 var kinds = map[sqladapter.Dialect]struct{ name, script, driver, version string }{
 	sqladapter.Postgres: {"PostgreSQL", "postgres", "pgx", `SHOW server_version`},
 	sqladapter.MySQL:    {"MariaDB", "mariadb", "mysql", `SELECT version()`},
@@ -138,8 +140,9 @@ var kinds = map[sqladapter.Dialect]struct{ name, script, driver, version string 
 }
 
 // OpenDatabase starts a server of this dialect on loopback, or connects to one, and adds it to the
-// run: address is [Private], [Listed], or what the driver takes. [None] gives nil, and is noted as
-// left out. SQLite is a file in a new folder, whatever the address. ctx bounds the start only.
+// run. address is [Private], [Listed], or what the driver takes. For [None] it returns nil, and the
+// results list the server as left out. SQLite is always a file in a new folder. ctx bounds only the
+// start.
 func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dialect,
 	address string) *Database {
 	name := kinds[dialect].name
@@ -166,7 +169,8 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 		s.URL = s.start(ctx, kinds[dialect].script)
 	}
 	if dialect == sqladapter.MySQL {
-		// Parameters in the text instead of a statement that is prepared for every call.
+		// The driver puts parameters into the text, instead of preparing a statement for every
+		// call.
 		cfg := must.Get(mysql.ParseDSN(s.URL))
 		cfg.InterpolateParams = true
 		s.URL = cfg.FormatDSN()
@@ -174,10 +178,11 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 	return s
 }
 
-// CPU reads the CPU time of all processes of the server; nil where it is unknown.
+// CPU returns a function that reads the CPU time of all processes of the server; nil if it is
+// unknown.
 func (s *Database) CPU() harness.CPU { return cpuOf(s.pid) }
 
-// Pool opens n connections at most, and keeps them.
+// Pool opens at most n connections, and keeps them open.
 func (s *Database) Pool(n int) *sql.DB {
 	db := must.Get(sql.Open(kinds[s.Dialect].driver, s.URL))
 	db.SetMaxOpenConns(n)
@@ -185,7 +190,7 @@ func (s *Database) Pool(n int) *sql.DB {
 	return db
 }
 
-// Scan calls scan for each row of a query's, and returns how many there are. q is a pool, or a
+// Scan calls scan for each row of a query, and returns the number of rows. q is a pool, or a
 // transaction of one.
 func Scan(ctx context.Context, q sqladapter.Tx, scan func(*sql.Rows) error, query string,
 	args ...any) (n int) {

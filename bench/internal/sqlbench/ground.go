@@ -25,22 +25,22 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// ground is what the sides of a workload share: a pool, and new tables with names of their own.
+// ground is what the sides of a workload share: a pool, and new tables with their own names.
 type ground struct {
 	server    *server.Database
 	db        *sql.DB
 	isolation sql.IsolationLevel
-	name      string // that tables begin with
+	name      string // the names of the tables begin with it
 	effect    effect
 	marks     *sqladapter.Ledger
 	fence     *sqladapter.Fence
 }
 
-// window of the marks. A round trip of the sweeper counts in steps of 1024 ms.
+// window is the window of the marks. A round trip of the sweeper counts in steps of 1024 ms.
 const window = time.Hour
 
-// open makes the tables for the time of a setup. Of MySQL the least level is taken that is right,
-// as its documentation says; elsewhere it is the default.
+// open creates the tables until the setup ends. In MySQL it uses the lowest isolation level that is
+// correct, as the documentation says; elsewhere the default.
 func open(ctx context.Context, setup *harness.Setup, s *server.Database, connections int) *ground {
 	name := "bench" + harness.Fresh()[:8]
 	g := &ground{server: s, db: s.Pool(connections), name: name,
@@ -62,7 +62,7 @@ var statements string
 
 var parsed = template.Must(template.New("").Parse(statements))
 
-// statement is that of a name, for a table, in the dialect of the server.
+// statement returns the named statement for a table, in the dialect of the server.
 func (g *ground) statement(name, table string) string {
 	var text strings.Builder
 	must.Do(parsed.ExecuteTemplate(&text, g.server.Dialect.String()+" "+name, table))
@@ -81,9 +81,9 @@ func (g *ground) newMarks(ctx context.Context, table string,
 	return m
 }
 
-// close drops what is there by name: generations have tables that only they know.
+// close drops the tables by their names: only generations know all of theirs.
 func (g *ground) close(ctx context.Context) (err error) {
-	cascade := "" // to the view that generations have
+	cascade := "" // drops the view of generations, too
 	if g.server.Dialect == sqladapter.Postgres {
 		cascade = " CASCADE"
 	}
@@ -103,7 +103,7 @@ func (g *ground) tables(ctx context.Context) []string {
 		func(b sql.RawBytes) string { return string(b) })
 }
 
-// selected are the values of a query's only column.
+// selected returns the values of a query's only column.
 func selected(ctx context.Context, q querier, query string, arg any,
 	of func(sql.RawBytes) string) (all []string) {
 	all = make([]string, 0, typical)
@@ -116,7 +116,7 @@ func selected(ctx context.Context, q querier, query string, arg any,
 	return all
 }
 
-// inTx runs work in a transaction of the side's own, as a program without this library does.
+// inTx runs work in a transaction of its own, as a program without this library does.
 func (g *ground) inTx(ctx context.Context, work func(tx *sql.Tx)) {
 	tx := must.Get(g.db.BeginTx(ctx, &sql.TxOptions{Isolation: g.isolation}))
 	if err := must.Try(func() { work(tx) }); err != nil {
@@ -125,25 +125,26 @@ func (g *ground) inTx(ctx context.Context, work func(tx *sql.Tx)) {
 	must.Do(tx.Commit())
 }
 
-// effectAlone is the ceiling: the batch without a record of it.
+// effectAlone is the upper limit: the batch without its record.
 func (g *ground) effectAlone(ctx context.Context, _ int, keys []string) {
 	g.inTx(ctx, func(tx *sql.Tx) { g.effect.many(ctx, tx, keys) })
 }
 
-// effectAtOnce is the ceiling in one round trip: no handler that runs a second statement can do so.
+// effectAtOnce is the upper limit with one round trip. A handler that runs a second statement
+// cannot reach it.
 func (g *ground) effectAtOnce(ctx context.Context, _ int, keys []string) {
 	g.effect.many(ctx, g.db, keys)
 }
 
-// rising gives a timing keys that carry their time. No index of the effect's profits from their
-// order.
+// rising gives a timing keys that carry their time. No index of the effect's table benefits from
+// their order.
 func rising(_ context.Context, t *harness.Timing) {
 	for i := range t.Keys {
 		t.Keys[i] = must.Get(uuid.NewV7()).String()
 	}
 }
 
-// marking is the record without an effect.
+// marking writes records without an effect.
 func (g *ground) marking(m *sqladapter.Ledger) work.Batch {
 	return func(ctx context.Context, _ int, keys []string) {
 		must.Get(m.DoBatch(ctx, g.db, keys,
@@ -160,10 +161,10 @@ func (g *ground) fill(ctx context.Context, m *sqladapter.Ledger, n int) {
 		&harness.Timing{Keys: harness.FreshKeys(n)})
 }
 
-// both is a handler per batch.
+// both has one handler call for each batch.
 func (g *ground) both() work.Batch { return g.inBatch(g.effect.many) }
 
-// oneByOne is a handler per message, in the transaction of the batch.
+// oneByOne has one handler call for each message, in the transaction of the batch.
 func (g *ground) oneByOne() work.Batch {
 	return g.inBatch(func(ctx context.Context, q querier, first []string) {
 		for _, key := range first {
@@ -191,7 +192,7 @@ func chosen(keys []string, at []int) []string {
 	return some
 }
 
-// doEach is Do: a transaction for every message.
+// doEach calls Do: a transaction for every message.
 func (g *ground) doEach(ctx context.Context, _ int, keys []string) {
 	for _, key := range keys {
 		must.Get(g.marks.Do(ctx, g.db, key, func(ctx context.Context, tx *sql.Tx) error {
@@ -205,7 +206,7 @@ func (g *ground) fenced(workers int) work.Batch {
 	next := make([]int64, workers)
 	topic := harness.Fresh()
 	return func(ctx context.Context, worker int, keys []string) {
-		partition := int32(worker) // a handful
+		partition := int32(worker) // there are few
 		p := sqladapter.Position{Topic: "bench", TopicID: topic, Partition: partition}
 		from := next[worker]
 		next[worker] += int64(len(keys))
@@ -219,7 +220,7 @@ func (g *ground) fenced(workers int) work.Batch {
 	}
 }
 
-// duplicates replaces nine keys of ten by keys that are done: those of a pool that is marked
+// duplicates replaces nine of ten keys by keys that are done. These come from a pool that is marked
 // when it is first needed.
 func (g *ground) duplicates(pool int) harness.Run {
 	var done []string
@@ -236,10 +237,10 @@ func (g *ground) duplicates(pool int) harness.Run {
 	}
 }
 
-// A program by hand writes the same columns into the same table, for an insert is dearer
-// in a larger one, and does not look at anything that can go wrong.
+// A program by hand writes the same columns into the same table, because an insert costs more in a
+// larger table. It does not check anything that can go wrong.
 
-// handEach is a transaction for every message: what programs have that know no batches.
+// handEach is a transaction for every message, as in programs without batches.
 func (g *ground) handEach(ctx context.Context, _ int, keys []string) {
 	insert := g.statement("hand", g.name)
 	for _, key := range keys {
@@ -261,7 +262,7 @@ func digest(key string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// digests are the sorted ids of keys.
+// digests returns the sorted ids of keys.
 func digests(keys []string) (byID map[[16]byte]string, ids [][16]byte) {
 	byID, ids = make(map[[16]byte]string, len(keys)), make([][16]byte, len(keys))
 	for i, key := range keys {
@@ -272,7 +273,7 @@ func digests(keys []string) (byID map[[16]byte]string, ids [][16]byte) {
 	return byID, ids
 }
 
-// handBatch is for PostgreSQL: one INSERT of the records, and one of the effects of the new ones.
+// handBatch is for PostgreSQL: one INSERT for the records, and one for the effects of the new ones.
 func (g *ground) handBatch(ctx context.Context, _ int, keys []string) {
 	byID, ids := digests(keys)
 	g.inTx(ctx, func(tx *sql.Tx) {
@@ -287,7 +288,7 @@ const (
 	nativeHandSide   = "record + effect, batched, by hand, pgx itself"
 )
 
-// native is a ground's tables through a pool of pgx, without database/sql.
+// native accesses the tables of a ground through a pool of pgx, without database/sql.
 type native struct {
 	*ground
 	pool *pgxpool.Pool
@@ -295,7 +296,7 @@ type native struct {
 
 func (g *ground) native(ctx context.Context, s *harness.Setup, connections int) *native {
 	cfg := must.Get(pgxpool.ParseConfig(g.server.URL))
-	cfg.MaxConns = int32(connections) // a handful
+	cfg.MaxConns = int32(connections) // there are few
 	pool := must.Get(pgxpool.NewWithConfig(ctx, cfg))
 	s.Defer(func() error { pool.Close(); return nil })
 	return &native{g, pool}
@@ -318,7 +319,7 @@ func (n *native) both(ctx context.Context, _ int, keys []string) {
 		}))
 }
 
-// handBatch is the batch of [ground.handBatch] in this client.
+// handBatch is [ground.handBatch] with this client.
 func (n *native) handBatch(ctx context.Context, _ int, keys []string) {
 	byID, ids := digests(keys)
 	must.Do(pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) (err error) {
@@ -339,7 +340,7 @@ type querier interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// effect is what a message does: one row.
+// effect is the effect of a message: one row.
 type effect struct {
 	dialect sqladapter.Dialect
 	table   string
@@ -347,7 +348,7 @@ type effect struct {
 
 var payload = strings.Repeat("0123456789abcdef", 4)
 
-// accounts among which effects are spread.
+// accounts is the number of accounts over which effects are spread.
 const accounts = 1000
 
 func (e effect) insert(values string) string {
@@ -362,8 +363,8 @@ func (e effect) single(ctx context.Context, q querier, key string) {
 	must.Get(q.ExecContext(ctx, e.insert(values), key, len(key)%accounts, payload))
 }
 
-// many has those of a batch, in the way that is the fastest in each engine. SQLite runs a prepared
-// statement for every message: in one's own process that is faster than a statement with many rows.
+// many inserts the rows of a batch, in the fastest way of each engine. SQLite runs a prepared
+// statement for every message: without a network, that is faster than one statement with many rows.
 func (e effect) many(ctx context.Context, q querier, keys []string) {
 	switch e.dialect {
 	case sqladapter.SQLite:
@@ -385,7 +386,7 @@ func (e effect) many(ctx context.Context, q querier, keys []string) {
 	}
 }
 
-// unnested is the statement of a batch in PostgreSQL.
+// unnested returns the statement for a batch in PostgreSQL.
 func (e effect) unnested(keys []string) (text string, args []any) {
 	accountsOf, payloads := make([]int32, len(keys)), make([]string, len(keys))
 	for i := range keys {

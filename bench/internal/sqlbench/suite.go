@@ -1,6 +1,6 @@
-// Package sqlbench is what the SQL benchmarks measure: the effect of messages and the record of
-// them in one transaction, next to the effect alone and to what else is done. suite.go has the
-// workloads and their goals, ground.go the sides, those that programs write by hand included.
+// Package sqlbench holds the SQL benchmarks: the effects of messages and their records in one
+// transaction, next to the effects alone and to other ways. suite.go has the workloads and their
+// goals, ground.go the sides, including those that programs write by hand.
 package sqlbench
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite is records and effects in PostgreSQL, MariaDB and SQLite.
+// Suite measures records and effects in PostgreSQL, MariaDB and SQLite.
 var Suite = harness.Suite{
 	Area: "sql", About: "records and effects in PostgreSQL, MariaDB and SQLite",
 	Full:  harness.Scale{Rounds: 5, Keys: 200_000, Budget: 250 * time.Millisecond},
@@ -28,7 +28,7 @@ var Suite = harness.Suite{
 type env struct {
 	servers []*server.Database
 	fill    int // marks that are made when bytes are counted
-	live    int // marks that a table keeps when its windows pass
+	live    int // marks that a table keeps while its windows pass
 	windows int // windows that pass
 }
 
@@ -38,7 +38,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 		e.fill, e.live = 100_000, 20_000
 	}
 	b.Modules = []string{"pgx", "go-sql-driver", "modernc.org/sqlite"}
-	sqlite := server.Private // is always there
+	sqlite := server.Private // always available
 	if o.List {
 		sqlite = server.Listed
 	}
@@ -52,7 +52,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	b.Groups, b.Meter.ServerCPU = e.groups(), e.cpu
 }
 
-// cpu reads the CPU time of all servers together: at any time one of them alone has work.
+// cpu reads the CPU time of all servers together: only one of them has work at any time.
 func (e *env) cpu(ctx context.Context) (total time.Duration) {
 	for _, s := range e.servers {
 		total += s.CPU().Read(ctx)
@@ -75,7 +75,7 @@ const (
 	risingBoth    = "record + effect, handler per batch, of UUIDs of version 7"
 )
 
-// The point that most can be said about; a quick run has it.
+// The point with the most comparisons; a quick run includes it.
 const (
 	typical    = work.Typical
 	typicalFor = 8 // connections
@@ -87,7 +87,7 @@ type point struct {
 	batch       int
 }
 
-// workload is the family of the points that a plot draws as lines over the batch.
+// workload is the family of points that a plot draws as lines over the batch size.
 func (p point) workload() string {
 	return p.server.Name + ", " + english.Plural(p.connections, "connection", "")
 }
@@ -96,18 +96,18 @@ func (p point) title() string { return fmt.Sprintf("%s, batch %d", p.workload(),
 
 func (p point) postgres() bool { return p.server.Dialect == sqladapter.Postgres }
 
-// central is the point at which the less common ways take part, too.
+// central reports whether the less common ways take part at this point, too.
 func (p point) central() bool {
 	return p.postgres() && p.connections == typicalFor && p.batch == typical
 }
 
-// ordered is the point at which ids that carry their time take part.
+// ordered reports whether ids that carry their time take part at this point.
 func (p point) ordered() bool {
 	return p.server.Dialect != sqladapter.SQLite && p.connections == typicalFor &&
 		p.batch == typical
 }
 
-// points of a server. SQLite has one writer at a time.
+// points returns the points of a server. SQLite has one writer at a time.
 func points(s *server.Database) []point {
 	connections := map[sqladapter.Dialect][]int{
 		sqladapter.Postgres: {1, 8, 32}, sqladapter.MySQL: {8}, sqladapter.SQLite: {1},
@@ -176,7 +176,7 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(nativeHandSide, p.batch, n.handBatch)
 }
 
-// compare asks the goals; a row without one is for information.
+// compare adds the rows and their goals. A row without a goal is only for information.
 func (p point) compare(s *harness.Setup) {
 	cpu := func(side, against string, goal harness.Goal) {
 		s.Compare(side, against).Called(p.title() + ", CPU of client and server").
@@ -246,12 +246,12 @@ func (e *env) size(all *harness.Groups, s *server.Database) {
 const (
 	deleteSide = "DeleteExpired, 1000 at once"
 	dropSide   = "Rotate, which drops a generation"
-	// atOnce is the limit that DeleteExpired's documentation proposes. It is also how deep MySQL
-	// and MariaDB let a query go.
+	// atOnce is the limit that the documentation of DeleteExpired proposes. It is also the depth
+	// that MySQL and MariaDB allow a query.
 	atOnce = 1000
 )
 
-// age makes marks as if they had been made a millisecond after each other.
+// age inserts marks with times that are a millisecond apart.
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 	insert := g.statement("aged", table)
 	for done := 0; done < n; done += atOnce {
@@ -259,7 +259,7 @@ func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 	}
 }
 
-// deletion is what it costs to be rid of an expired mark, next to marks that stay.
+// deletion adds what it costs to remove an expired mark, next to marks that stay.
 func (e *env) deletion(all *harness.Groups, s *server.Database) {
 	name := s.Name + ", retention"
 	all.Add("retention", e.live, name, func(ctx context.Context, setup *harness.Setup) {
@@ -279,8 +279,8 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 				len(t.Keys))
 		}, "")
 		if s.Dialect == sqladapter.Postgres {
-			// The open generation is filled behind one that is full and sealed: the next
-			// rotation drops that one.
+			// A sealed, full generation stands behind the open one. The next rotation drops the
+			// sealed one.
 			generations := g.inGenerations(ctx, g.name+"_gens")
 			g.nextGeneration(ctx, generations, e.live)
 			add(dropSide, func(ctx context.Context, t *harness.Timing) {
@@ -292,7 +292,7 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 	})
 }
 
-// expired adds marks that may go, and does what autovacuum does.
+// expired adds marks that have expired, and vacuums as autovacuum would.
 func (g *ground) expired(ctx context.Context, t *harness.Timing) {
 	g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window))
 	g.vacuum(ctx, g.name)
@@ -304,7 +304,7 @@ func (g *ground) vacuum(ctx context.Context, table string) {
 	}
 }
 
-// deleteExpired walks over all of the table, as calls in a quarter of a window would.
+// deleteExpired walks over the whole table, as calls during a quarter of a window would.
 func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
 	table string) (total int) {
 	if g.server.Dialect != sqladapter.SQLite {
@@ -319,11 +319,11 @@ func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
 	}
 }
 
-// shortest is a window that has passed as soon as marks are made: the rotation is measured, not the
-// wait for it.
+// shortest is a window that has passed as soon as marks are made: so the benchmark measures the
+// rotation, not the wait for it.
 const shortest = time.Millisecond
 
-// inGenerations makes marks that go with their table.
+// inGenerations makes a Ledger whose marks are dropped together with their table.
 func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Ledger {
 	return g.newMarks(ctx, table, func(c *sqladapter.Config) {
 		c.Window, c.Retention = shortest, sqladapter.Generations
@@ -346,21 +346,21 @@ const (
 	rotated    = "record in generations, after many windows"
 	first      = "record in generations, after the first"
 
-	// parts of a window: after each, what has expired is deleted, and vacuumed as autovacuum
-	// would by then.
+	// parts is how many parts a window has. After each of them, expired marks are deleted, and the
+	// table is vacuumed as autovacuum would do by then.
 	parts = 10
 )
 
-// turnover is what an insert costs in a table whose marks have all been replaced many times,
-// next to one in its first window, and how much larger it is.
+// turnover adds what an insert costs in a table whose marks have all been replaced many times, next
+// to a table in its first window. It also compares the sizes of the tables.
 func (e *env) turnover(all *harness.Groups, s *server.Database) {
 	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name, e.windows, e.live)
 	all.Add("turnover", e.windows, name, func(ctx context.Context, setup *harness.Setup) {
 		g := open(ctx, setup, s, typicalFor)
 		setup.MaxKeys = max(e.live/5, typicalFor*typical)
 		perMark := map[string]float64{}
-		// Each table has the marks of one window: of generations they are in the sealed one,
-		// and the open one is empty.
+		// Each table has the marks of one window. With generations, they are in the sealed one, and
+		// the open one is empty.
 		add := func(side, table string, windows int,
 			age func(context.Context, *ground, string, int) (*sqladapter.Ledger, float64)) {
 			marks, bytes := age(ctx, g, g.name+table, windows)
@@ -377,7 +377,7 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 		setup.Compare(rotated, first)
 		setup.Compare(rotated, turnedSide)
 		setup.Compare(first, freshSide)
-		// How much larger one table is than another with as many marks.
+		// growth compares the size of two tables with the same number of marks.
 		growth := func(old, young string) *harness.Row {
 			return setup.Figure(name+", bytes per mark", old, perMark[old], "B/key").
 				Next(young, perMark[young])
@@ -387,8 +387,8 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 	})
 }
 
-// byDeletes lets windows pass, in the time that the marks tell: ages are counted from the
-// newest of them. It returns the bytes for each mark that is there.
+// byDeletes lets windows pass, by the times in the marks: ages count from the newest mark. It
+// returns the bytes for each remaining mark.
 func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 	windows int) (*sqladapter.Ledger, float64) {
 	m := g.newMarks(ctx, table)
@@ -401,7 +401,7 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 	return m, g.perMark(ctx, "size", table)
 }
 
-// byGenerations ends with a sealed generation, and marks as many in the open one.
+// byGenerations fills and seals a generation for each window.
 func (e *env) byGenerations(ctx context.Context, g *ground, table string,
 	windows int) (*sqladapter.Ledger, float64) {
 	m := g.inGenerations(ctx, table)

@@ -1,6 +1,5 @@
-// Package work is what the workloads of several suites have in common: keys that are shared out
-// among callers or in batches, and Onceward in each of its layouts. Failures are those of
-// [must.Do].
+// Package work holds what the workloads of several suites share: keys that are divided among
+// callers or batches, and Onceward in each of its layouts. Steps fail with [must.Do].
 package work
 
 import (
@@ -29,18 +28,18 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Typical is the batch that the goals speak of.
+// Typical is the batch size that the goals are about.
 const Typical = 256
 
-// Batch does the work of a batch, by one of several workers.
+// Batch does the work of a batch, in one of several workers.
 type Batch = peer.Batch
 
-// Callers is Each for what does not ask which goroutine it is of.
+// Callers is Each for work that does not need the number of its goroutine.
 func Callers(n int, one peer.Cycle) harness.Run {
 	return Each(n, func(ctx context.Context, _ int, key string) { one(ctx, key) })
 }
 
-// Each runs one over all keys from n goroutines, in the keys' order, and measures each call.
+// Each calls one for all keys from n goroutines, in the keys' order, and measures each call.
 func Each(n int, one func(ctx context.Context, worker int, key string)) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		Share(ctx, n, 1, len(t.Keys), func(ctx context.Context, worker, i, _ int) {
@@ -51,7 +50,7 @@ func Each(n int, one func(ctx context.Context, worker int, key string)) harness.
 	}
 }
 
-// InBatches runs one over batches of size keys from n goroutines.
+// InBatches calls one for batches of size keys from n goroutines.
 func InBatches(n, size int, one Batch) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		Share(ctx, n, size, len(t.Keys), func(ctx context.Context, worker, from, to int) {
@@ -60,7 +59,8 @@ func InBatches(n, size int, one Batch) harness.Run {
 	}
 }
 
-// Share has n workers take total things, so many at a time, until there are none.
+// Share divides total things among n workers. Each takes atOnce of them at a time, until none is
+// left.
 func Share(ctx context.Context, n, atOnce, total int,
 	do func(ctx context.Context, worker, from, to int)) {
 	var next atomic.Int64
@@ -75,10 +75,10 @@ func Share(ctx context.Context, n, atOnce, total int,
 	})
 }
 
-// Parallel runs f n times; the first failure ends the others, and is that of Parallel.
+// Parallel runs f n times. It fails with the first failure, which ends the others.
 func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int)) {
 	if n == 1 {
-		f(ctx, 0) // a lone caller has no goroutine to hand over to
+		f(ctx, 0) // a lone caller has no goroutine to switch to
 		return
 	}
 	all, running := errgroup.WithContext(ctx)
@@ -88,11 +88,11 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 	must.Do(errors.Join(all.Wait(), context.Cause(ctx)))
 }
 
-// patience is how long a run waits for one thing before it is given up as stuck.
+// patience is how long a run waits for one thing before it fails as stuck.
 const patience = 5 * time.Minute
 
-// Until asks every millisecond whether something is over, until ctx ends. The question knows how
-// often it was asked.
+// Until calls over every millisecond until that returns true, or fails when ctx ends. over receives
+// how often it was called before.
 func Until(ctx context.Context, over func(n int) bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
 		fmt.Errorf("work: waited for %v in vain", patience))
@@ -102,17 +102,17 @@ func Until(ctx context.Context, over func(n int) bool) {
 	}
 }
 
-// Loop is a timing of things that need no fresh keys.
+// Loop times things that need no fresh keys.
 type Loop struct {
-	Budget     time.Duration // the first timing says how many things fill it
-	Goroutines int           // no two of which do the same things
-	Most       uint64        // things of a timing; 0: no bound
+	Budget     time.Duration // the first timing finds how many things fill it
+	Goroutines int           // no two do the same things
+	Most       uint64        // limit on the things of a timing; 0: none
 }
 
-// Job does n things, of which the first is the from-th of all.
+// Job does n things, beginning with number from.
 type Job func(from, n uint64)
 
-// Side adds a side that does a job, which begins anew for every timing.
+// Side adds a side that does a job. Every timing begins a new job.
 func (l Loop) Side(s *harness.Setup, name string, begin func() Job) {
 	const least, apart = 2000, 1 << 40
 	n, from := uint64(least), uint64(0)
@@ -125,22 +125,22 @@ func (l Loop) Side(s *harness.Setup, name string, begin func() Job) {
 		runtime.GC()
 		sample := harness.Meter{}.Measure(ctx, func() int {
 			Parallel(ctx, l.Goroutines, one)
-			return int(n) // as many as a timing has
+			return int(n) // as many as one timing has
 		})
 		sample.BusyUS = 0
-		from += n // what was asked is in a cache
+		from += n // things that were asked before are in a cache
 		n = max(least, uint64(sample.Rate*l.Budget.Seconds()))
 		return sample
 	})
 }
 
-// Raw is connections of the raw client, one per worker.
+// Raw is connections of the raw client, one for each worker.
 type Raw []*resp.Conn
 
-// RawToken is an owner's token on the wire: 16 bytes, as ours.
+// RawToken is an owner's token on the wire: 16 bytes, like ours.
 const RawToken = "0123456789abcdef"
 
-// DialRaw opens n connections for the time of a setup.
+// DialRaw opens n connections until the setup ends.
 func DialRaw(ctx context.Context, s *harness.Setup, addr string, n int) (raw Raw) {
 	for range n {
 		c := resp.Dial(ctx, addr)
@@ -150,8 +150,8 @@ func DialRaw(ctx context.Context, s *harness.Setup, addr string, n int) (raw Raw
 	return raw
 }
 
-// Cycle does a batch of new keys in two pipelines: the least that claim and completion can
-// cost. value is what a finished key holds.
+// Cycle does a batch of new keys in two pipelines: the least that claim and completion can cost.
+// value is the value of a finished key.
 func (r Raw) Cycle(value string) Batch {
 	return func(ctx context.Context, worker int, keys []string) {
 		r[worker].ClaimNew(ctx, keys, RawToken, peer.Lease)
@@ -159,17 +159,17 @@ func (r Raw) Cycle(value string) Batch {
 	}
 }
 
-// Layout is a way in which our store keeps its records.
+// Layout is one way in which our store keeps its records.
 type Layout struct {
 	Name     string // of the side
 	kind     redisadapter.Layout
-	expected int    // keys that end within a window; buckets are planned by it
-	prefix   string // empty for one that no other plan has
+	expected int    // keys that end within a window; the number of buckets depends on it
+	prefix   string // empty: one that no other plan has
 }
 
-// Layouts that take part. Full is the default, and the one that runs where a family has room for
-// one only. The goals of speed are about it. The timings of one group add about as many keys as
-// Compact expects: its buckets are as full as they are planned to be when it ends.
+// The layouts that take part. Full is the default, and the goals for speed are about it. Where a
+// family has room for only one layout, it is Full. The timings of one group add about as many keys
+// as Compact expects, so in the end its buckets are as full as planned.
 var (
 	Full    = Layout{Name: "onceward full"}
 	Compact = Layout{Name: "onceward compact", kind: redisadapter.Compact, expected: 200_000}
@@ -177,7 +177,7 @@ var (
 	Layouts = []Layout{Full, Compact}
 )
 
-// Expecting plans buckets for n keys; layouts without take no notice.
+// Expecting plans buckets for n keys. Layouts without buckets ignore it.
 func (l Layout) Expecting(n int) Layout {
 	if l.kind == redisadapter.Compact {
 		l.expected = n
@@ -185,24 +185,25 @@ func (l Layout) Expecting(n int) Layout {
 	return l
 }
 
-// UnderDefault has the default prefix, for a server that holds nothing else: the bytes of a name
-// count for a bucket with few keys.
+// UnderDefault uses the default prefix, for a server that holds nothing else. If a bucket has few
+// keys, the bytes of its name matter.
 func (l Layout) UnderDefault() Layout {
 	l.prefix = redisadapter.DefaultPrefix
 	return l
 }
 
-// options of the store of a Deduper with that window.
+// options returns the options of a store for a Deduper with this window.
 func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
 		Layout: l.kind,
-		// A prefix has one layout. These are as long as the default one, or keys would be larger.
+		// Each layout needs a prefix of its own. These are as long as the default one, or keys
+		// would be larger.
 		Prefix:    fmt.Sprint("o", int(l.kind)),
-		OnFinding: func(preflight.Finding) {}, // no persistence is what is wanted here
+		OnFinding: func(preflight.Finding) {}, // the run wants no persistence
 	}
 	if l.kind == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected
-		// Nor are buckets planned twice under one.
+		// Two plans of buckets need two prefixes, too.
 		o.Prefix += strconv.FormatUint(
 			uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
@@ -210,23 +211,23 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 	return o
 }
 
-// Cached is the in-process cache of finished keys, with room for all keys of a stream.
+// Cached turns on the in-process cache of finished keys, with room for all keys of a stream.
 func Cached(c *dedup.Config) { c.CacheBytes = 32 << 20 }
 
-// Long is a window that no measurement outlives.
+// Long sets a window that is longer than any measurement.
 func Long(c *dedup.Config) { c.Window = time.Hour }
 
-// Day is a window that people set.
+// Day sets a window that is usual in practice.
 func Day(c *dedup.Config) { c.Window = 24 * time.Hour }
 
 // Deduper is an opened layout.
 type Deduper struct{ *dedup.Deduper }
 
-// Open connects a layout to addr for the time of a setup, with a client as people have it.
+// Open connects a layout to addr until the setup ends, with a client of the usual settings.
 func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 	with ...func(*dedup.Config)) *Deduper {
-	// A namespace for each: nobody meets the keys of another.
-	// The timeout is one that no busy machine reaches: the Kafka adapter would pause, and wait.
+	// Each Deduper has a namespace of its own, so none meets the keys of another. No busy machine
+	// reaches the timeout; the Kafka adapter would pause and wait after it.
 	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
 		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second,
 		SeenOnly: l.kind == redisadapter.Compact}
@@ -238,39 +239,39 @@ func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 	return Open(s, store, cfg)
 }
 
-// Open makes a Deduper over a store for the time of a setup.
+// Open makes a Deduper over a store until the setup ends.
 func Open(s *harness.Setup, store dedup.Store, cfg dedup.Config) *Deduper {
 	d := must.Get(dedup.New(store, cfg))
 	s.DeferCtx(d.Close)
 	return &Deduper{d}
 }
 
-// Outcomes that a claimed key may have: new; known; or either, as in a stream, where a neighbor may
-// have just taken it.
+// Sets of outcomes that a claimed key may have: new; known; or either, as in a stream, in which
+// another worker may have just taken it.
 var (
 	New    = []driver.Outcome{dedup.Acquired}
 	Known  = []driver.Outcome{dedup.Duplicate}
 	Either = []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight}
 )
 
-// One runs an effect that does nothing, and has no result.
+// One runs an effect that does nothing and has no result.
 func (d *Deduper) One(expected []driver.Outcome) peer.Cycle {
 	return func(ctx context.Context, key string) {
 		res, err := dedup.DoResult(ctx, d.Deduper, key,
 			func(context.Context) (struct{}, error) { return struct{}{}, nil })
-		if !errors.Is(err, dedup.ErrInFlight) { // which is an outcome
+		if !errors.Is(err, dedup.ErrInFlight) { // this outcome is allowed
 			must.Do(err)
 		}
 		expect(key, res.Outcome, expected)
 	}
 }
 
-// Batch claims keys, and completes those that are new with result. Nil says that keys have none.
+// Batch claims keys, and completes the new ones with result. If result is nil, keys have none.
 func (d *Deduper) Batch(expected []driver.Outcome, result []byte) Batch {
 	return d.batch(dedup.Request{NoResult: result == nil}, expected, result)
 }
 
-// Likely claims known keys for a consumer that expects them, such as one that replays.
+// Likely claims known keys for a consumer that expects duplicates, such as one that replays.
 func (d *Deduper) Likely() Batch {
 	return d.batch(dedup.Request{NoResult: true, LikelyDuplicate: true}, Known, nil)
 }
@@ -284,12 +285,12 @@ func (d *Deduper) batch(like dedup.Request, expected []driver.Outcome, result []
 	}
 }
 
-// Complete completes all, or fails.
+// Complete completes all claims, or fails.
 func (d *Deduper) Complete(ctx context.Context, ends []dedup.Completion) {
 	must.Do(errors.Join(d.CompleteBatch(ctx, ends)...))
 }
 
-// Next completes one batch and claims another in one exchange.
+// Next completes one batch and claims another one in one exchange.
 func (d *Deduper) Next(ctx context.Context, ends []dedup.Completion,
 	reqs []dedup.Request) []*dedup.Claim {
 	errs, claims, err := d.CompleteAndClaim(ctx, ends, reqs)
@@ -298,7 +299,7 @@ func (d *Deduper) Next(ctx context.Context, ends []dedup.Completion,
 	return claims
 }
 
-// Won are the completions of the claims that were acquired.
+// Won returns completions for the claims that were acquired.
 func Won(claims []*dedup.Claim, result []byte,
 	expected []driver.Outcome) (ends []dedup.Completion) {
 	ends = make([]dedup.Completion, 0, len(claims))
@@ -317,7 +318,7 @@ func expect(key string, outcome driver.Outcome, expected []driver.Outcome) {
 	}
 }
 
-// Requests are claims of keys that are like one in everything else.
+// Requests returns claim requests for keys that otherwise equal like.
 func Requests(keys []string, like dedup.Request) []dedup.Request {
 	reqs := slices.Repeat([]dedup.Request{like}, len(keys))
 	for i, key := range keys {
@@ -326,8 +327,8 @@ func Requests(keys []string, like dedup.Request) []dedup.Request {
 	return reqs
 }
 
-// Merged claims each batch in the round trip that completes the one before, as a consumer
-// does that always has a next one.
+// Merged claims each batch in the round trip that completes the one before, as a consumer does that
+// always has a next batch.
 func (d *Deduper) Merged(workers int) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		ends := make([][]dedup.Completion, workers)
@@ -343,12 +344,12 @@ func (d *Deduper) Merged(workers int) harness.Run {
 
 // Fill makes the store remember the first n numbered keys.
 func (d *Deduper) Fill(ctx context.Context, n int) {
-	const part = 1 << 14 // keys that exist here at a time
+	const part = 1 << 14 // keys that are in memory here at the same time
 	run := InBatches(4, Typical, d.Batch(New, nil))
 	Numbers(n, part, numbered, func(keys []string) { run(ctx, &harness.Timing{Keys: keys}) })
 }
 
-// Numbers calls do with n keys of a form that has their number, some at a time.
+// Numbers calls do for n keys that form makes from their number, atOnce at a time.
 func Numbers(n, atOnce int, form string, do func(keys []string)) {
 	for from := 0; from < n; from += atOnce {
 		keys := make([]string, min(atOnce, n-from))
@@ -361,5 +362,5 @@ func Numbers(n, atOnce int, form string, do func(keys []string)) {
 
 const numbered = "remembered-key-%021d" // as long as a UUID
 
-// Numbered is a key of [Deduper.Fill].
+// Numbered returns the i-th key of [Deduper.Fill].
 func Numbered(i int) string { return fmt.Sprintf(numbered, i) }

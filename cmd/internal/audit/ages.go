@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ages count durations in classes that are 5 % wide. A class is known by its number.
+// ages counts durations in classes that are 5 % wide, by the number of the class.
 type ages map[int]uint64
 
-const classes = 20 // of a factor of e
+const classes = 20 // for each factor of e
 
-// add counts an age of so many milliseconds.
+// add counts an age, in milliseconds.
 func (a ages) add(ms int64, weight uint64) {
 	a[int(math.Ceil(classes*math.Log1p(float64(max(ms, 0)))))] += weight
 }
@@ -29,7 +29,7 @@ func (a ages) total() (n uint64) {
 	return n
 }
 
-// within is the duration that so large a share of all ages is no longer than; 0 if there are none.
+// within is the age that this share of all ages does not exceed; 0 if there are none.
 func (a ages) within(share float64) time.Duration {
 	left := uint64(math.Ceil(share * float64(a.total())))
 	for _, class := range slices.Sorted(maps.Keys(a)) {
@@ -41,19 +41,19 @@ func (a ages) within(share float64) time.Duration {
 	return 0
 }
 
-// steps are durations that people name.
+// steps are round durations that people use.
 var steps = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour,
 	6 * time.Hour, day, 3 * day, 7 * day, 14 * day, 30 * day}
 
 const day = 24 * time.Hour
 
-// Bar is how many duplicates came within a time, and later than the bar before.
+// Bar counts the duplicates that came within a time, but later than the bar before.
 type Bar struct {
 	WithinMS int64  `json:"within_ms"` // 0: any time
 	Count    uint64 `json:"count"`
 }
 
-// bars counts ages by the steps, up to the longest that there is.
+// bars counts ages by the steps, up to the last step that has any.
 func (a ages) bars() []Bar {
 	counts := make([]uint64, len(steps)+1)
 	last := -1
@@ -73,8 +73,8 @@ func (a ages) bars() []Bar {
 	return all
 }
 
-// windowFor is the shortest of the steps that covers twice the age, because the next duplicate may
-// be later than any before.
+// windowFor is the shortest of the steps that covers twice the age: the next duplicate may come
+// later than any before.
 func windowFor(age time.Duration) time.Duration {
 	i, _ := slices.BinarySearch(steps, 2*age)
 	if i == len(steps) {

@@ -4,8 +4,8 @@
 //
 // It reads, and changes nothing: no consumer group, no commit, no lock.
 //
-// Its memory is bounded. It keeps a digest of each id. When there are more ids than it may keep, it
+// Its memory is bounded: it keeps a digest of each id. When there are more ids than it may keep, it
 // continues with every second one of them, then with every fourth. The digest alone decides which
-// ones these are, so it still sees all messages of an id that is kept. It scales what it counts by
-// the share of ids that are left out.
+// ids it keeps, so it still sees all messages of those. It scales its counts up for the ids that it
+// has left out.
 package audit

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// maxLine is how long a line of a file may be.
+// maxLine is the longest line of a file that is read, in bytes.
 const maxLine = 16 << 20
 
-// readFile reads lines from where an earlier run has ended, and moves next behind what was yielded.
-// Lines that are not of the form are counted as messages without an id.
+// readFile reads lines from where an earlier run has ended, and moves next past each line that
+// yield took. A line of another form counts as a message without an id.
 func (o *Options) readFile(ctx context.Context, next map[int32]int64,
 	yield func(*message) bool) (bool, error) {
 	in, err := o.openFile(next[0])
@@ -73,7 +73,7 @@ func (o *Options) openFile(from int64) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// readLine returns a line with its end.
+// readLine returns a line with its line break.
 func readLine(in *bufio.Reader) (string, error) {
 	var line strings.Builder
 	for {
@@ -88,7 +88,8 @@ func readLine(in *bufio.Reader) (string, error) {
 	}
 }
 
-// line takes a line apart. A time that cannot be read is an error: all of them would be.
+// line parses a line. A time that cannot be read is an error, because no other line's time could be
+// read either.
 func (o *Options) line(text string) (*message, error) {
 	m, get := &message{}, o.fields(strings.TrimRight(text, "\r\n"))
 	m.id, _ = get(o.ID)
@@ -105,12 +106,12 @@ func (o *Options) line(text string) (*message, error) {
 	return m, nil
 }
 
-// fields returns the lookup of a line's fields: of JSON by paths, of other lines by the names of
-// groups in the pattern.
+// fields returns a function that looks up a line's fields: by path in JSON, otherwise by the name
+// of a group in the pattern.
 func (o *Options) fields(line string) func(name string) (string, bool) {
 	if o.pattern == nil {
 		var object map[string]json.RawMessage
-		_ = json.Unmarshal([]byte(line), &object) // where it is not JSON there is no field
+		_ = json.Unmarshal([]byte(line), &object) // a line that is not JSON has no fields
 		return func(path string) (string, bool) { return find(object, path) }
 	}
 	groups := o.pattern.FindStringSubmatch(line)

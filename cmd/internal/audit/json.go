@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// pick returns what stands at a path of names and dots in a JSON object, as text. It reports false
-// where there is nothing, or null, or what is read is not JSON.
+// pick returns the text at a dotted path in a JSON object. It reports false if the value is missing
+// or null, or the input is not JSON.
 func pick(object []byte, path string) (text string, ok bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {
@@ -42,17 +42,17 @@ func find(object map[string]json.RawMessage, path string) (text string, ok bool)
 	return compact.String(), true
 }
 
-// layouts are the times of logs, next to numbers since 1970.
+// layouts are the forms of times in logs, next to numbers since 1970.
 var layouts = []string{time.RFC3339Nano, "02/Jan/2006:15:04:05 -0700",
 	"2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999", time.RFC1123Z, time.RFC1123}
 
 var errTime = errors.New("is not a time: RFC 3339, 02/Jan/2006:15:04:05 -0700, " +
 	"2006-01-02 15:04:05, or seconds or milliseconds since 1970")
 
-// parseTime reads a time. One without a zone is UTC.
+// parseTime reads a time. A time without a zone is UTC.
 func parseTime(text string) (time.Time, error) {
 	if number, err := strconv.ParseFloat(text, 64); err == nil {
-		if number > 1e11 { // seconds of the year 5138
+		if number > 1e11 { // 1e11 s is in the year 5138: larger numbers are milliseconds
 			number /= 1e3
 		}
 		return time.UnixMilli(int64(number * 1e3)), nil

@@ -15,23 +15,24 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// quiet is how long a partition may send nothing below its end before it is left as it is.
+// quiet is how long a partition may send nothing, short of its end, before reading stops.
 const quiet = 20 * time.Second
 
-// topic is a Kafka topic to be read, from where an earlier run has ended.
+// topic is a Kafka topic to read, from where an earlier run has ended.
 type topic struct {
 	options *Options
 	client  *kgo.Client
 	ends    map[int32]int64
-	left    int64 // offsets
+	left    int64 // number of offsets
 }
 
-// openTopic finds out what there is to be read. next has the offset to begin with of partitions
-// that were read before, and gets those of the others. Only what is committed is read.
+// openTopic finds out what there is to read. next holds the first offset to read of each partition
+// that an earlier run has read; openTopic adds the other partitions. Only committed messages are
+// read.
 func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, error) {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	// Control records show where a partition ends whose last transaction was aborted.
+	// If the last transaction was aborted, only its control record shows where a partition ends.
 	client, err := o.Kafka.Open(opening, "onceward-audit",
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.FetchMaxBytes(16<<20))
@@ -71,8 +72,8 @@ func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]i
 	return nil
 }
 
-// read calls yield for each message until it returns false, and moves next behind what was yielded.
-// It reports whether everything was read.
+// read calls yield for each message until yield returns false, and moves next past each message
+// that yield took. It reports whether everything was read.
 func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*message) bool) (bool,
 	error) {
 	from, open := map[int32]kgo.Offset{}, 0
@@ -107,7 +108,7 @@ func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*mess
 	return true, nil
 }
 
-// kafkaMessage finds the id and payload as the options say.
+// kafkaMessage finds the id and the payload as the options say.
 func (o *Options) kafkaMessage(r *kgo.Record) *message {
 	m := kafkafranz.Message(r)
 	out := &message{time: r.Timestamp, partition: r.Partition, produced: true,

@@ -32,8 +32,8 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	return nil
 }
 
-// audit reads and reports. After an error it reports what was read until then, and nil where that
-// is nothing.
+// audit reads and reports. After an error, it reports what it has read until then, or nil if it has
+// read nothing.
 func audit(ctx context.Context, o *Options, errOut io.Writer) (r *Report, err error) {
 	s, err := o.load()
 	if err != nil {
@@ -47,7 +47,7 @@ func audit(ctx context.Context, o *Options, errOut io.Writer) (r *Report, err er
 	return s.Tally.report(o, complete && err == nil), errors.Join(err, o.save(s))
 }
 
-// read reads the source under a bar, if somebody watches.
+// read reads the source, with a progress bar on a terminal.
 func (o *Options) read(ctx context.Context, s *state, errOut io.Writer) (complete bool, err error) {
 	left, read := int64(0), func(yield func(*message) bool) (bool, error) {
 		if o.Table != "" {
@@ -81,7 +81,7 @@ func (o *Options) read(ctx context.Context, s *state, errOut io.Writer) (complet
 	})
 }
 
-// write writes the report, and the page if one is wanted.
+// write writes the report, and the HTML page if one is wanted.
 func (r *Report) write(o *Options, out io.Writer) error {
 	if o.HTML != "" {
 		page, err := r.page()

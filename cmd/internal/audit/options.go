@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Kafka             broker.Options
 	Topic             string
-	Since             time.Duration // of the topic; 0: all of it
+	Since             time.Duration // only for a topic; 0: all of it
 	Server            server.Options
 	Table             string
 	File              string // "-" is standard input
@@ -29,7 +29,7 @@ type Options struct {
 
 	id         kafkaadapter.IDFunc
 	expression string
-	pattern    *regexp.Regexp // of it; nil: lines are JSON
+	pattern    *regexp.Regexp // for the lines of File; nil: lines are JSON
 	stdin      io.Reader
 }
 
@@ -103,7 +103,7 @@ func (o *Options) flags(f *cli.Flags) {
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	sources := 0
 	for _, set := range []string{o.Topic, o.File, o.Table} {
@@ -149,7 +149,7 @@ func (o *Options) checkTopic() (err error) {
 	return o.Kafka.Check()
 }
 
-// idFunc is how --id finds the id of a message of Kafka.
+// idFunc returns how --id finds the id of a Kafka message.
 func idFunc(where string) (kafkaadapter.IDFunc, error) {
 	kind, name, _ := strings.Cut(where, ":")
 	switch {
@@ -194,7 +194,7 @@ func (o *Options) checkTable() error {
 
 func parts(name string) []string { return strings.Split(name, ".") }
 
-// source is what is read, for people.
+// source names the source for people.
 func (o *Options) source() string {
 	switch {
 	case o.Topic != "":
@@ -207,7 +207,7 @@ func (o *Options) source() string {
 	return "table " + o.Table
 }
 
-// idText is where the id stands, for people.
+// idText says for people where the id is.
 func (o *Options) idText() string {
 	if o.ID == "" {
 		return "header message-id or idempotency-key, or CloudEvents"

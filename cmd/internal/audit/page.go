@@ -17,14 +17,14 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"wide": func(n, most uint64) uint64 { return (1000*n + most - 1) / max(most, 1) },
 }).Parse(pageText))
 
-// page is the report as one HTML page, which needs nothing else.
+// page returns the report as one HTML page that needs no other file.
 func (r *Report) page() ([]byte, error) {
 	var page bytes.Buffer
 	err := pageTemplate.Execute(&page, r)
 	return page.Bytes(), err
 }
 
-// MostByAge is the longest bar.
+// MostByAge is the count of the longest bar.
 func (r *Report) MostByAge() (most uint64) {
 	for _, b := range r.Ages {
 		most = max(most, b.Count)
@@ -32,5 +32,5 @@ func (r *Report) MostByAge() (most uint64) {
 	return most
 }
 
-// Covers is how long the messages reach back, for people.
+// Covers formats how much time the messages cover.
 func (r *Report) Covers() string { return age(r.To.Sub(r.From).Milliseconds()) }

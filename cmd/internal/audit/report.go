@@ -9,17 +9,17 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Report is what the command answers, as JSON has it. Shares are of 1, and of all messages unless a
-// field says otherwise.
+// Report is what the command answers, and its form in JSON. A share of 1 is all of the messages,
+// unless a field says otherwise.
 type Report struct {
 	Source   string    `json:"source"`
 	ID       string    `json:"id"`
 	Messages uint64    `json:"messages"`
-	From     time.Time `json:"from,omitzero"` // of the messages' own clocks
+	From     time.Time `json:"from,omitzero"` // by the messages' own clocks
 	To       time.Time `json:"to,omitzero"`
-	// Complete says that all of the source was read, as it was when the command began.
+	// Complete says that the whole source was read, up to its end when the command began.
 	Complete bool `json:"complete"`
-	// SampledOneIn is how many ids there are for one that was counted: 1 is an exact count.
+	// SampledOneIn is N if one id in N was counted: 1 is an exact count.
 	SampledOneIn uint64 `json:"sampled_one_in"`
 
 	Duplicates     uint64  `json:"duplicates"`
@@ -32,33 +32,33 @@ type Report struct {
 
 	Bad BadIDs `json:"bad_ids"`
 
-	// WindowMS covers twice the longest age that was seen. 0: there was no duplicate with a time.
+	// WindowMS covers twice the longest age that was seen. 0: no duplicate had a time.
 	WindowMS int64      `json:"window_ms,omitempty"`
 	Plan     *plan.Plan `json:"plan,omitempty"` // nil: there is no rate
 }
 
-// Count is a part of the duplicates.
+// Count is the part of the duplicates with one cause.
 type Count struct {
 	Name  string  `json:"name"`
 	Count uint64  `json:"count"`
 	Share float64 `json:"share"` // of the duplicates
 }
 
-// BadIDs are ids that cannot be keys as they are.
+// BadIDs counts ids that cannot be keys as they are.
 type BadIDs struct {
-	// Missing is messages without an id, Untimed those without a time.
+	// Missing counts messages without an id, Untimed those without a time.
 	Missing uint64 `json:"missing"`
 	Untimed uint64 `json:"untimed"`
-	// Reused is ids that stand for several payloads, in so many messages.
+	// Reused counts ids that stand for several payloads, ReusedMessages their messages.
 	Reused         uint64    `json:"reused"`
 	ReusedMessages uint64    `json:"reused_messages"`
 	ReusedExamples []Example `json:"reused_examples,omitempty"`
-	// Remade is messages with a payload that was there under another id.
+	// Remade counts messages whose payload was already seen under another id.
 	Remade         uint64    `json:"remade_messages"`
 	RemadeExamples []Example `json:"remade_examples,omitempty"`
 }
 
-// report sums up.
+// report makes the report of what was counted.
 func (t *tally) report(o *Options, complete bool) *Report {
 	r := &Report{Source: o.source(), ID: o.idText(), Messages: t.Messages, Complete: complete,
 		SampledOneIn: t.weight(), Duplicates: t.Duplicates,
@@ -88,8 +88,8 @@ func (t *tally) causes() (all []Count) {
 	return all
 }
 
-// plan reckons what the window takes at the rate that was seen. Without a second of traffic there
-// is no rate.
+// plan computes what the window needs at the rate that was seen. There is no rate if the messages
+// cover less than a second.
 func (t *tally) plan(r *Report) *plan.Plan {
 	seconds := float64(t.Last-t.First) / 1e3
 	if r.WindowMS == 0 || seconds < 1 {

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// state is the part of a run from which the next one continues.
+// state is what a run keeps, so that the next run can continue.
 type state struct {
 	Source, ID, Payload string
-	Next                map[int32]int64 // offsets of partitions; byte 0 of a file
+	Next                map[int32]int64 // offset of each partition; of a file, the byte, under 0
 	Tally               *tally
 }
 
@@ -46,7 +46,7 @@ func (o *Options) load() (*state, error) {
 	return before, nil
 }
 
-// save writes the state whole or not at all.
+// save writes the whole state or nothing.
 func (o *Options) save(s *state) (err error) {
 	if o.State == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// readTable reads a table in one statement of a read-only transaction, in no order.
+// readTable reads a table in any order, with one statement in a read-only transaction.
 func (o *Options) readTable(ctx context.Context, yield func(*message) bool) (done bool, err error) {
 	db, err := o.Server.OpenSQL(true)
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *Options) readTable(ctx context.Context, yield func(*message) bool) (don
 	return true, rows.Err()
 }
 
-// query selects the id, and the time and payload or NULL.
+// query selects the id, and the time and the payload, or NULL for these.
 func (o *Options) query() string {
 	columns := ""
 	for i, column := range []string{o.ID, o.Time, o.Payload} {
@@ -60,9 +60,9 @@ func (o *Options) query() string {
 	return "SELECT " + columns + " FROM " + o.quote(o.Table)
 }
 
-// quote quotes a name that the options have checked.
+// quote quotes a name that check has validated.
 func (o *Options) quote(name string) string {
-	q := "`" // in double quotes SQLite takes the name of a missing column for a text
+	q := "`" // SQLite reads the name of a missing column in double quotes as a text
 	if o.Server.Dialect() == sqladapter.Postgres {
 		q = `"`
 	}

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// message is one of what is audited.
+// message is one message to audit.
 type message struct {
-	id   string // empty: it has none
+	id   string // empty: there is none
 	time time.Time
-	// payload tells equal messages from others; nil: it is not compared.
+	// payload tells equal messages from different ones; nil: it is not compared.
 	payload   []byte
 	partition int32
-	place     string // for people: where it stands
-	produced  bool   // it is of Kafka, where a client that repeats a message keeps its time
+	place     string // where it is, for people
+	produced  bool   // from Kafka, where a client keeps the timestamp of a message that it repeats
 	replayed  bool   // it was sent back from a dead-letter topic
 }
 
-// cause is why a message seems to be a duplicate.
+// cause says why a message seems to be a duplicate.
 type cause string
 
 const (
@@ -28,11 +28,11 @@ const (
 	sentAgain       cause = "sent again later"
 )
 
-// minPayload is how many bytes a payload has at least that is looked for under other ids: shorter
+// minPayload is the shortest payload, in bytes, that is compared with those of other ids: shorter
 // ones are equal by chance.
 const minPayload = 32
 
-// seen is what is kept of an id. Its fields are exported for encoding/gob.
+// seen is what the tally keeps of an id. Its fields are exported for encoding/gob.
 type seen struct {
 	First, Last int64 // Unix milliseconds
 	Payload     uint64
@@ -40,27 +40,27 @@ type seen struct {
 	Conflicts   bool
 }
 
-// other is what is kept of a payload.
+// other is what the tally keeps of a payload.
 type other struct {
 	ID [16]byte
 	At int64
 }
 
-// Example is an id that is a bad key, and where it was met.
+// Example is an id that is a bad key, and where it was found.
 type Example struct {
 	ID    string `json:"id"`
 	Place string `json:"place"`
-	// ApartMS is how far it is from the message that it is like.
+	// ApartMS is the time between this message and the earlier one with the same payload.
 	ApartMS int64 `json:"apart_ms,omitempty"`
 }
 
 const maxExamples = 5
 
-// tally counts messages. Counts other than Messages and Unkeyed are estimates as soon as Shift is
-// not 0. Its fields are exported for encoding/gob.
+// tally counts messages. If Shift is not 0, all counts but Messages and Unkeyed are estimates. Its
+// fields are exported for encoding/gob.
 type tally struct {
 	Limit int  // ids to keep
-	Shift uint // of 2^Shift ids one is kept
+	Shift uint // one id in 2^Shift is kept
 
 	IDs      map[[16]byte]seen
 	Payloads map[uint64]other
@@ -71,9 +71,9 @@ type tally struct {
 	Causes                     map[cause]uint64
 	Ages                       ages
 	Longest                    int64  // age, in milliseconds
-	Conflicts                  uint64 // messages of an id that had another payload
+	Conflicts                  uint64 // messages whose id had another payload before
 	ConflictIDs                uint64
-	Renamed                    uint64 // messages whose payload was there under another id
+	Renamed                    uint64 // messages whose payload was seen under another id
 	First, Last                int64  // Unix milliseconds; 0: none
 	BadIDs, NewIDs             []Example
 }
@@ -109,7 +109,7 @@ func (t *tally) add(m *message) {
 	t.IDs[id] = t.again(m, before, payload, at)
 }
 
-// clock returns the time of a message in Unix milliseconds, and notes how far all of them reach.
+// clock returns the time of a message in Unix milliseconds, and updates First and Last.
 func (t *tally) clock(m *message) int64 {
 	if m.time.IsZero() {
 		t.Untimed++
@@ -123,7 +123,7 @@ func (t *tally) clock(m *message) int64 {
 	return at
 }
 
-// again counts a message whose id was there before.
+// again counts a message whose id was seen before.
 func (t *tally) again(m *message, s seen, payload uint64, at int64) seen {
 	if m.payload != nil && s.Payload != payload {
 		t.Conflicts += t.weight()
@@ -138,7 +138,7 @@ func (t *tally) again(m *message, s seen, payload uint64, at int64) seen {
 	t.Causes[s.cause(m, at)] += t.weight()
 	if at != 0 && s.First != 0 {
 		apart := at - s.First
-		if apart < 0 { // partitions are read next to each other: the first may be read last
+		if apart < 0 { // partitions are read at the same time: the first message may be read last
 			apart = s.Last - at
 		}
 		t.Ages.add(apart, t.weight())
@@ -160,8 +160,8 @@ func (s *seen) cause(m *message, at int64) cause {
 	return sentAgain
 }
 
-// compare looks for the payload of a message under another id, which shows ids that are made anew
-// for each attempt, or duplicates that have none.
+// compare looks for the payload of a message under another id. This shows senders that make a new
+// id for each attempt, and duplicates without an id.
 func (t *tally) compare(m *message, id [16]byte, payload uint64, at int64) {
 	if len(m.payload) < minPayload {
 		return
@@ -190,10 +190,10 @@ func example(all []Example, e Example) []Example {
 
 func (t *tally) weight() uint64 { return 1 << t.Shift }
 
-// kept reports whether what has this digest is among what is counted.
+// kept reports whether the tally keeps ids or payloads with this digest.
 func (t *tally) kept(digest uint64) bool { return digest&(t.weight()-1) == 0 }
 
-// thin continues with half of the ids and payloads when there are too many.
+// thin drops half of the ids and payloads if there are too many.
 func (t *tally) thin() {
 	if len(t.IDs) <= t.Limit && len(t.Payloads) <= t.Limit {
 		return

@@ -101,7 +101,7 @@ func (r *Report) badIDs(line func(string, ...any)) {
 	}
 }
 
-// need says which window finds these duplicates, and what it takes.
+// need says which window finds these duplicates, and what it costs.
 func (r *Report) need(line func(string, ...any)) {
 	switch {
 	case r.Duplicates == 0:
@@ -138,7 +138,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.1f %%", 100*share)
 }
 
-// number has spaces between thousands.
+// number formats n with spaces between thousands.
 func number(n uint64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -147,5 +147,5 @@ func number(n uint64) string {
 	return text
 }
 
-// age is a duration as people say it.
+// age formats a duration for people.
 func age(ms int64) string { return cli.Span(cli.Round(span(ms))) }

@@ -29,27 +29,27 @@ type Report struct {
 	MaxMS    float64 `json:"max_ms"`
 	EndedBy  string  `json:"ended_by"` // time, max_keys or memory
 	Failures int     `json:"failures"`
-	// Errors are the texts of failures, each once.
+	// Errors are the distinct texts of the failures.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// worker sends one message after the other.
+// worker sends messages one after another.
 type worker struct {
 	took   []time.Duration
 	fresh  int
 	dups   int
 	failed int
 	texts  map[string]bool
-	done   []string // keys of which duplicates may come
+	done   []string // keys that may be sent again
 }
 
 // remembered is how many keys a worker may send again.
 const remembered = 1024
 
-// look is how often a server is asked whether it is full.
+// look is how often bench asks a server whether it is full.
 const look = time.Second
 
-// measure sends messages for as long as it may.
+// measure sends messages until one of the limits ends the run.
 func (o *Options) measure(ctx context.Context, t target, meter *progress.Meter) (*Report, error) {
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -81,7 +81,7 @@ func (o *Options) measure(ctx context.Context, t target, meter *progress.Meter) 
 	return o.report(t, workers, time.Since(began), context.Cause(sending)), nil
 }
 
-// Why a run has ended.
+// The reasons why a run ends.
 var (
 	errTime   = errors.New("time")
 	errKeys   = errors.New("max_keys")
@@ -106,7 +106,7 @@ func (o *Options) guard(ctx context.Context, t target, meter *progress.Meter,
 	}
 }
 
-// run sends until ctx ends, or no more may be written.
+// run sends until ctx ends, or until may allows no further key.
 func (w *worker) run(ctx context.Context, o *Options, t target, name string, may func() bool,
 	stop context.CancelCauseFunc) {
 	w.texts = make(map[string]bool)
@@ -121,7 +121,7 @@ func (w *worker) run(ctx context.Context, o *Options, t target, name string, may
 			return
 		}
 		sent := time.Now()
-		// A message under way is waited for: its claim would be left behind.
+		// ctx does not interrupt a message: its claim would be left behind.
 		duplicate, err := t.send(context.WithoutCancel(ctx), key)
 		if err == nil && duplicate != again {
 			err = fmt.Errorf("a key was taken for a duplicate: %t; it is one: %t", duplicate, again)
@@ -146,7 +146,7 @@ func (w *worker) count(key string, again bool, err error) {
 	}
 }
 
-// report adds the workers up.
+// report adds up the results of the workers.
 func (o *Options) report(t target, workers []worker, took time.Duration, cause error) *Report {
 	r := &Report{Server: t.title(), Workers: len(workers), Seconds: took.Seconds(),
 		EndedBy: cause.Error()}
@@ -168,7 +168,7 @@ func (o *Options) report(t target, workers []worker, took time.Duration, cause e
 	return r
 }
 
-// quantile is in milliseconds.
+// quantile is a quantile in milliseconds.
 func quantile(sorted []time.Duration, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -177,7 +177,7 @@ func quantile(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[at].Microseconds()) / 1000
 }
 
-// write prints the report; messages that have failed are an error.
+// write prints the report. It returns an error if messages have failed.
 func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	var err error
 	if asJSON {

@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// openTime bounds the first questions, cleanTime the removal of what was made.
+	// openTime bounds the first questions, and cleanTime the removal of all that the run created.
 	openTime  = 15 * time.Second
 	cleanTime = 10 * time.Minute
 )
 
-// errFailed is of messages, errLeft of what could not be removed.
+// errFailed is about messages, errLeft about what could not be removed.
 var (
 	errFailed = errors.New("messages have failed")
 	errLeft   = errors.New("something is left on the server")
 )
 
-// target is a server.
+// target is a server to measure.
 type target interface {
 	title() string
-	// look asks whether the server can be used, and writes nothing.
+	// look checks whether the server can be used, and writes nothing.
 	look(ctx context.Context) error
-	// open makes what is needed.
+	// open creates what the run needs.
 	open(ctx context.Context) error
-	// send has the effect of a message once, and reports whether it was a duplicate.
+	// send runs the effect of a message once, and reports whether it was a duplicate.
 	send(ctx context.Context, key string) (duplicate bool, err error)
 	// full reports whether the server has no room for more.
 	full(ctx context.Context) (bool, error)
-	// remains says what a killed run leaves, and clean removes it.
+	// remains says what a killed run leaves behind. clean removes that.
 	remains() string
 	clean(ctx context.Context) error
 	close()
 }
 
-// run measures. When ctx ends it removes what it has made, and returns.
+// run measures. When ctx ends, it removes what it has created, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	err := o.bench(ctx, s)
 	switch {
@@ -67,7 +67,7 @@ func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
 	defer t.close()
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	// nothing is written yet; go-redis would go on waiting for a server that hangs
+	// Nothing is written yet. Without this, go-redis would wait on for a server that hangs.
 	stop := context.AfterFunc(ctx, t.close)
 	if err := t.look(opening); err != nil {
 		return o.Server.Unanswered(err)
@@ -100,7 +100,7 @@ func (o *Options) connect(name string) (target, error) {
 	return newSQL(o, strings.ReplaceAll(name, "-", "_"))
 }
 
-// runOn measures, and removes what was made, whatever has happened.
+// runOn measures, and always removes what it has created.
 func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (_ *Report, err error) {
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)

@@ -1,5 +1,5 @@
-// Package bench is the command onceward bench: how many messages a second a server takes through
-// this library, and how long each waits.
+// Package bench is the command onceward bench: how many messages per second a server takes through
+// this library, and how long each message takes.
 package bench
 
 import (
@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Server server.Options
 	Schema string
-	// Layout of the keys, in Redis.
+	// Layout is the layout of the keys in Redis.
 	Layout     redisadapter.Layout
 	For        time.Duration
 	Workers    int
@@ -80,7 +80,7 @@ func (o *Options) flags(f *cli.Flags) {
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 }
 
-// check finds the first flag that makes no sense, and fills in defaults.
+// check finds the first invalid flag, and fills in defaults.
 func (o *Options) check() error {
 	if err := o.Server.Check(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *Options) check() error {
 	return o.checkSchema()
 }
 
-// checkSchema asks sqladapter's own rule.
+// checkSchema applies sqladapter's own rule.
 func (o *Options) checkSchema() error {
 	if o.Server.SQL == "" {
 		return nil

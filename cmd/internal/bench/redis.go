@@ -21,16 +21,16 @@ const (
 	lease = 30 * time.Second
 	// scanned is the COUNT of a SCAN.
 	scanned = 1000
-	// fullShare of maxmemory is too much.
+	// fullShare is the share of maxmemory above which a server counts as full.
 	fullShare = 0.8
 )
 
-// onRedis is a Redis.
+// onRedis is a Redis server or Cluster.
 type onRedis struct {
 	o      *Options
 	client redis.UniversalClient
 	prefix string
-	window time.Duration // keys that nobody removes expire
+	window time.Duration // after this time, keys that were not removed expire
 	d      *dedup.Deduper
 }
 
@@ -44,7 +44,7 @@ func (r *onRedis) title() string { return "redis " + r.o.Layout.String() }
 
 func (r *onRedis) close() { _ = r.client.Close() }
 
-// look wants room, and a server that evicts nothing; and what removes the keys must be allowed.
+// look requires room, a server that evicts nothing, and the right to remove the keys.
 func (r *onRedis) look(ctx context.Context) error {
 	_, cluster := r.client.(*redis.ClusterClient)
 	err := r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -77,7 +77,7 @@ func (r *onRedis) look(ctx context.Context) error {
 	return nil
 }
 
-// fullOf reports whether more than fullShare is used.
+// fullOf reports whether more than fullShare of maxmemory is used.
 func fullOf(info *redis.InfoCmd) bool {
 	limit, _ := strconv.ParseFloat(info.Item("Memory", "maxmemory"), 64)
 	used, _ := strconv.ParseFloat(info.Item("Memory", "used_memory"), 64)
@@ -93,7 +93,7 @@ func (r *onRedis) full(ctx context.Context) (full bool, err error) {
 	return full, err
 }
 
-// masters asks one after the other on a Cluster: what they return needs no lock.
+// masters asks the masters of a Cluster one after another, so ask needs no lock.
 func (r *onRedis) masters(ctx context.Context,
 	ask func(context.Context, *redis.Client) error) error {
 	var mu sync.Mutex
@@ -112,7 +112,7 @@ func (r *onRedis) masters(ctx context.Context,
 }
 
 func (r *onRedis) open(ctx context.Context) error {
-	opts := redisadapter.Options{ // what the server may lose is doctor's concern
+	opts := redisadapter.Options{ // doctor reports what the server may lose
 		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true,
 		OnFinding: func(preflight.Finding) {},
 	}
@@ -124,7 +124,7 @@ func (r *onRedis) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	// These have no expiry of their own. The store that is open does not read them again.
+	// These keys have no expiry of their own. The open store does not read them again.
 	for _, name := range []string{":layout", ":irreversible_complete", ":irreversible_by_slot"} {
 		if err := r.client.PExpire(ctx, r.prefix+name, 2*r.window).Err(); err != nil {
 			return fmt.Errorf("--redis: %w", err)
@@ -144,22 +144,23 @@ func (r *onRedis) send(ctx context.Context, key string) (duplicate bool, err err
 	return duplicate, err
 }
 
-// remains names what a killed run leaves.
+// remains says what a killed run leaves.
 func (r *onRedis) remains() string {
 	return fmt.Sprintf("keys that begin with %s; they expire within %v, or, with host and port of each master: redis-cli -h HOST -p PORT --scan --pattern '%s*' | xargs -n 1 redis-cli -h HOST -p PORT del", r.prefix, 2*r.window, r.prefix)
 }
 
-// clean has the calls under way end first.
+// clean first lets running calls end.
 func (r *onRedis) clean(ctx context.Context) error {
 	if r.d != nil {
 		closing, cancel := context.WithTimeout(ctx, lease)
-		_ = r.d.Close(closing) // what it gives up is removed here
+		_ = r.d.Close(closing) // the keys of calls that it gives up are removed below
 		cancel()
 	}
 	return r.masters(ctx, r.remove)
 }
 
-// remove deletes by name on one master. Keys of a Cluster's slots go one by one, in a pipeline.
+// remove deletes keys by name on one master. Because of the slots of a Cluster, each key has its
+// own DEL, in a pipeline.
 func (r *onRedis) remove(ctx context.Context, node *redis.Client) error {
 	for cursor := uint64(0); ; {
 		names, next, err := node.Scan(ctx, cursor, r.prefix+"*", scanned).Result()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// onSQL is a database. Its tables are made by hand, without the record of migrations, which other
-// tables share.
+// onSQL is a database. Its tables are created without the record of migrations, which it would
+// share with other tables.
 type onSQL struct {
 	o     *Options
 	db    *sql.DB
@@ -62,16 +62,16 @@ func (s *onSQL) open(ctx context.Context) error {
 	return nil
 }
 
-// send is Do, whose effect is nothing.
+// send calls Do with an effect that does nothing.
 func (s *onSQL) send(ctx context.Context, key string) (duplicate bool, err error) {
 	mark, err := s.marks.Do(ctx, s.db, key, func(context.Context, *sql.Tx) error { return nil })
 	return mark.Outcome == dedup.Duplicate, err
 }
 
-// tables are all that are made, with suffixes behind the name.
+// tables are the suffixes of all tables that the run creates.
 var tables = []string{"", "_results", "_meta"}
 
-// name is quoted, with its schema.
+// name is the quoted name of a table, with its schema.
 func (s *onSQL) name(suffix string) string {
 	mark := byte('"')
 	if s.o.Server.Dialect() == sqladapter.MySQL {
@@ -92,7 +92,7 @@ func (s *onSQL) remains() string {
 	return "tables; DROP TABLE IF EXISTS " + strings.Join(names, ", ")
 }
 
-// clean drops the tables. A transaction under way holds them until it has ended.
+// clean drops the tables. It waits for a running transaction, which holds them.
 func (s *onSQL) clean(ctx context.Context) error {
 	var errs []error
 	for _, suffix := range tables {

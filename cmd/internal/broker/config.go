@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/server"
 )
 
-// Open connects a client, which makes no topic. The caller closes it.
+// Open connects a client that creates no topic. The caller closes it.
 func (o *Options) Open(ctx context.Context, name string, opts ...kgo.Opt) (*kgo.Client, error) {
 	opts = append(opts, kgo.SeedBrokers(o.Brokers...), kgo.ClientID(name),
 		kgo.DialTimeout(10*time.Second))
@@ -35,7 +35,7 @@ func (o *Options) Open(ctx context.Context, name string, opts ...kgo.Opt) (*kgo.
 	if err != nil {
 		return nil, fmt.Errorf("--brokers: %w", err)
 	}
-	// kgo waits for a broker that takes the connection and hangs, also after ctx has ended.
+	// kgo waits for a broker that accepts the connection and hangs, even after ctx has ended.
 	defer context.AfterFunc(ctx, client.Close)()
 	if err := client.Ping(ctx); err != nil {
 		client.Close()
@@ -77,7 +77,7 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 	return c, nil
 }
 
-// Poll waits for messages. It returns none where nothing comes for too long.
+// Poll waits for messages. It returns none if nothing comes for the time quiet.
 func Poll(ctx context.Context, client *kgo.Client, quiet time.Duration) (kgo.Fetches, error) {
 	waiting, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package broker opens connections to Kafka for operators' commands, by flags that they share.
-// Passwords come from the environment alone.
+// Package broker opens connections to Kafka for operators' commands, by flags that the commands
+// share. Passwords come only from the environment.
 package broker
 
 import (
@@ -22,18 +22,18 @@ type Options struct {
 	brokers, passwordEnv string
 }
 
-// TLS is how to encrypt.
+// TLS says how to encrypt.
 type TLS struct {
 	On            bool
 	CA, Cert, Key string // files
 }
 
-// SASL is how to authenticate.
+// SASL says how to authenticate.
 type SASL struct {
 	User, Password, Mechanism string
 }
 
-// Names are those of the flags.
+// Names are the names of the flags.
 var Names = []string{"brokers", "tls", "tls-ca", "tls-cert", "tls-key", "sasl-user",
 	"sasl-password-env", "sasl-mechanism"}
 
@@ -58,7 +58,7 @@ func (o *Options) Given() bool {
 	return o.brokers != "" || o.passwordEnv != "" || o.TLS != (TLS{}) || o.SASL != (SASL{})
 }
 
-// Check reads what the flags stand for, and connects to nothing. Errors name the flag.
+// Check parses the flags, and connects to nothing. Its errors name the flag.
 func (o *Options) Check() error {
 	o.Brokers = nil
 	for a := range strings.SplitSeq(o.brokers, ",") {

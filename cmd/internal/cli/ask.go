@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Ask writes a question, and reports whether the answer was yes; no answer is a no. When ctx ends
-// first it returns its cause, and a goroutine stays that reads a line of in: a read of a terminal
-// does not end with a context, and the process ends with the command.
+// Ask writes a question, and reports whether the answer was yes; an empty answer is no. If ctx ends
+// first, Ask returns its cause. Then a goroutine still waits for a line of in, because a context
+// cannot end a read of a terminal. It ends with the process, which ends with the command.
 func Ask(ctx context.Context, question string, in io.Reader, out io.Writer) (bool, error) {
 	fmt.Fprintf(out, "\n%s [y/N] ", question)
 	answers := make(chan string, 1)

@@ -7,8 +7,8 @@ import (
 	"os/user"
 )
 
-// Audit writes to errOut who has changed what, and when: a line of log/slog, whose message is
-// "audit". The pairs of args say what was changed, what it was and what it is.
+// Audit logs to errOut who has changed what, and when: a line of log/slog with the message "audit".
+// The pairs in args say what was changed, and what it was before and is now.
 func Audit(errOut io.Writer, change string, args ...any) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -18,7 +18,8 @@ func Audit(errOut io.Writer, change string, args ...any) {
 		Info("audit", append([]any{"who", Operator() + "@" + host, "change", change}, args...)...)
 }
 
-// Operator is the user who runs the command; where sudo says who has asked for it, that user, too.
+// Operator is the user who runs the command. If sudo says who asked for it, Operator names that
+// user too.
 func Operator() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

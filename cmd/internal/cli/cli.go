@@ -1,5 +1,5 @@
-// Package cli is what the commands of onceward share: flags and where their values come from, exit
-// codes, help, and output that fits the terminal.
+// Package cli is what the commands of onceward share: flags and their settings, exit codes, help,
+// and output that fits the terminal.
 package cli
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes. A command says in Command.Exits what they mean for it.
+// Exit codes. Command.Exits says what they mean for a command.
 const (
 	Done        = 0
 	No          = 1 // the answer is no, or something is left to do
@@ -25,27 +25,27 @@ const (
 	Interrupted = 130
 )
 
-// usual are the meanings of codes for a command that does not say another.
+// usual are the meanings of the codes for which a command has no other.
 var usual = map[int]string{
 	Done:        "success",
 	Usage:       "wrong usage, or a server that cannot be reached or refuses",
 	Interrupted: "interrupted",
 }
 
-// Command is one of the command line.
+// Command is one command of the command line.
 type Command struct {
 	// Use is the name and the operands; at most MaxArgs operands are possible.
 	Use     string
 	MaxArgs int
-	// Short is one line, Long what help adds, Example lines of a shell.
+	// Short is one line, Long the rest of the help, and Example some lines of shell.
 	Short, Long, Example string
-	// Exits are the meanings of exit codes where they are not the usual ones.
+	// Exits are the meanings of exit codes that differ from the usual ones.
 	Exits map[int]string
 	// Flags registers flags. Nil: there are none.
 	Flags func(f *Flags)
-	// Check looks at flags and operands, and connects to nothing. Its errors name the flag.
+	// Check validates flags and operands, and connects to nothing. Its errors name the flag.
 	Check func(args []string) error
-	// Run does the work. An error has the exit code 2, unless it is an Exit.
+	// Run does the work. If it returns an error, the exit code is 2, unless the error is an Exit.
 	Run func(ctx context.Context, s *Streams) error
 	// Hide removes passwords from the text of an error. Nil: there are none.
 	Hide func(text string) string
@@ -67,19 +67,19 @@ func (c *Command) ExitCodes() map[int]string {
 // Exit is an error with an exit code of its own.
 type Exit struct {
 	Code int
-	Err  error // nil: nothing is printed
+	Err  error // nil: the command prints no error
 }
 
 // Error implements error.
 func (e *Exit) Error() string { return fmt.Sprint(e.Err) }
 
-// Unwrap returns the error.
+// Unwrap returns Err.
 func (e *Exit) Unwrap() error { return e.Err }
 
-// Fail gives an error an exit code; without an error, nothing is printed.
+// Fail gives an error an exit code. If err is nil, no error is printed.
 func Fail(code int, err error) error { return &Exit{code, err} }
 
-// Root is the command line of all commands.
+// Root returns a command line with these commands.
 func Root(s *Streams, long string, commands ...*Command) *cobra.Command {
 	root := &cobra.Command{
 		Use: "onceward", Long: long, SilenceErrors: true, SilenceUsage: true,
@@ -101,7 +101,7 @@ func Root(s *Streams, long string, commands ...*Command) *cobra.Command {
 
 // Execute runs a command line and returns its exit code.
 func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string) int {
-	logging.Disable() // go-redis writes what it also returns
+	logging.Disable() // go-redis logs errors that it also returns
 	root.SetArgs(args)
 	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -112,7 +112,7 @@ func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string
 	if errors.As(err, &exit) {
 		code = exit.Code
 	}
-	said := exit != nil && exit.Err == nil // the output has the answer
+	said := exit != nil && exit.Err == nil // the command has already written its answer
 	if ctx.Err() != nil && code != Interrupted && !said {
 		code, err = Interrupted, errors.New("interrupted")
 	}
@@ -122,13 +122,13 @@ func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string
 	return code
 }
 
-// Run runs one command with what follows its name, and returns its exit code.
+// Run runs one command with these arguments, and returns its exit code.
 func Run(ctx context.Context, s *Streams, c *Command, args ...string) int {
 	root := Root(s, "", c)
 	return Execute(ctx, s, root, append([]string{root.Commands()[0].Name()}, args...))
 }
 
-// Parse sets the flags of a command, checks them, and does not run it.
+// Parse sets and checks the flags of a command, but does not run it.
 func Parse(c *Command, args ...string) error {
 	only := *c
 	only.Run = func(context.Context, *Streams) error { return nil }
@@ -140,7 +140,7 @@ func Parse(c *Command, args ...string) error {
 	return nil
 }
 
-// commandOf finds the Command of cobra's.
+// commandKey is the context key of the Command behind a command of cobra.
 type commandKey struct{}
 
 func (c *Command) cobra(s *Streams) *cobra.Command {
@@ -171,7 +171,7 @@ func (c *Command) cobra(s *Streams) *cobra.Command {
 	return made
 }
 
-// hidden is an error with a text that has no password.
+// hidden is an error whose text has no password.
 type hidden struct {
 	text string
 	error
@@ -180,7 +180,7 @@ type hidden struct {
 // Error implements error.
 func (h *hidden) Error() string { return h.text }
 
-// Unwrap returns the error that the text is of.
+// Unwrap returns the original error.
 func (h *hidden) Unwrap() error { return h.error }
 
 func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) error {
@@ -198,7 +198,7 @@ func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) 
 	return c.Run(made.Root().Context(), s)
 }
 
-// explain adds to an error of the flags what they are, and which one may be meant.
+// explain adds to an error about an unknown flag which flag may be meant, or how to list the flags.
 func explain(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -221,7 +221,7 @@ func explain(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
 }
 
-// WriteJSON writes a value for programs.
+// WriteJSON writes a value as JSON for programs.
 func WriteJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")

@@ -15,29 +15,29 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// Flags are those of a command. A flag whose usage names its value `file` or `directory` is
-// completed to one.
+// Flags are the flags of a command. If a flag's usage names its value `file` or `directory`, shells
+// complete it to one.
 type Flags struct {
 	*pflag.FlagSet
 	settings []string
 	instead  map[string][]string
 	required []string
 	choices  map[string][]string
-	// sources says where a value comes from, unless that is the command line.
+	// sources says where a value comes from, if not from the command line.
 	sources map[string]string
 }
 
 // Given reports whether the flag is on the command line.
 func (f *Flags) Given(name string) bool { return f.Changed(name) && f.sources[name] == "" }
 
-// Setting has flags take their values also from the environment and the file of settings.
+// Setting marks flags that may also be set in the environment and in the file of settings.
 func (f *Flags) Setting(names ...string) { f.settings = append(f.settings, names...) }
 
-// IsSetting reports whether the flag is one of Setting.
+// IsSetting reports whether the flag was passed to Setting.
 func (f *Flags) IsSetting(name string) bool { return slices.Contains(f.settings, name) }
 
-// Instead says that a flag makes others meaningless: a setting of theirs is not taken when the flag
-// is given, or comes from a stronger source.
+// Instead says that a flag makes others meaningless. If the flag is given or comes from a stronger
+// source, settings of the others are ignored.
 func (f *Flags) Instead(name string, of ...string) {
 	if f.instead == nil {
 		f.instead = make(map[string][]string)
@@ -45,10 +45,10 @@ func (f *Flags) Instead(name string, of ...string) {
 	f.instead[name] = append(f.instead[name], of...)
 }
 
-// Require makes the absence of flags an error.
+// Require makes it an error to leave out these flags.
 func (f *Flags) Require(names ...string) { f.required = append(f.required, names...) }
 
-// DurationVar registers a flag that takes a duration, also in days.
+// DurationVar registers a flag that takes a duration; days are allowed.
 func (f *Flags) DurationVar(to *time.Duration, name string, value time.Duration, usage string) {
 	*to = value
 	f.Var((*duration)(to), name, usage)
@@ -85,7 +85,7 @@ var errDuration = errors.New("a duration is written as 30s, 10m, 36h or 7d")
 // String implements pflag.Value.
 func (d *duration) String() string { return Span(time.Duration(*d)) }
 
-// Span is a duration without zeros at its end, in days where it is some days.
+// Span formats a duration without trailing zeros, and in days if it is a whole number of days.
 func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {
@@ -101,7 +101,7 @@ func Span(d time.Duration) string {
 	return text
 }
 
-// Round leaves the precision that people want.
+// Round rounds to the precision that people want.
 func Round(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Minute:
@@ -177,7 +177,7 @@ func (c *choice) Set(text string) error {
 	return nil
 }
 
-// complete tells shells what the values of the flags are.
+// complete tells shells which values the flags can have.
 func (f *Flags) complete(c *cobra.Command) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if f.IsSetting(flag.Name) {
@@ -196,7 +196,7 @@ func (f *Flags) complete(c *cobra.Command) {
 			err = c.RegisterFlagCompletionFunc(flag.Name, cobra.NoFileCompletions)
 		}
 		if err != nil {
-			panic(err) // the flag was just listed, and is registered once
+			panic(err) // cannot happen: the flag was just listed, and is registered once
 		}
 	})
 }
@@ -219,7 +219,7 @@ func (f *Flags) missing() error {
 	}
 }
 
-// Named names the flag where an error names the field of a configuration that has the flag's name.
+// Named replaces the field of a configuration in an error by the flag of the same name.
 func Named(err error) error {
 	var input *dedup.InputError
 	var box *outbox.InputError

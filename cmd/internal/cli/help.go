@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Find returns the Command that a command of cobra was made of, or nil for one of cobra's own.
+// Find returns the Command from which a command of cobra was made, or nil for cobra's own commands.
 func Find(c *cobra.Command) *Command {
 	if c.Context() == nil {
 		return nil
@@ -55,7 +55,7 @@ func (s *Streams) help(c *cobra.Command, _ []string) {
 	}
 }
 
-// Synopsis is the line of a command with its operands.
+// Synopsis returns the usage line of a command.
 func Synopsis(c *cobra.Command) string {
 	text := c.UseLine()
 	if c.HasAvailableLocalFlags() {
@@ -64,7 +64,7 @@ func Synopsis(c *cobra.Command) string {
 	return text
 }
 
-// listCommands lists those below c.
+// listCommands lists the subcommands of c.
 func listCommands(out io.Writer, c *cobra.Command, width int) {
 	if !c.HasAvailableSubCommands() {
 		return
@@ -78,7 +78,7 @@ func listCommands(out io.Writer, c *cobra.Command, width int) {
 	}
 }
 
-// flow fills the lines of a paragraph anew, unless they are indented or a list.
+// flow wraps a paragraph again, unless it is indented or a list.
 func flow(paragraph string, width int) string {
 	if strings.Contains(paragraph, "\n  ") || strings.HasPrefix(paragraph, "  ") {
 		return paragraph

@@ -14,20 +14,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fileVariable names the file of settings; without it that is onceward/config in the user's
-// directory of configuration.
+// fileVariable names the file of settings. The default is onceward/config in the user's directory
+// of configuration.
 const fileVariable = "ONCEWARD_CONFIG"
 
-// variable of the environment that has the value of a flag.
+// variable returns the environment variable that holds the value of a flag.
 func variable(name string) string {
 	return "ONCEWARD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// setting is a value that is not from the command line.
+// setting is a value that does not come from the command line.
 type setting struct{ value, source string }
 
-// settle gives flags that are not on the command line their settings: those of the environment,
-// and then, for what is left, those of the file.
+// settle sets the flags that are not on the command line. It takes them from the environment first,
+// and the remaining ones from the file.
 func (f *Flags) settle(c *cobra.Command, env func(string) (string, bool)) error {
 	if len(f.settings) > 0 && env != nil {
 		if err := f.take(fromEnvironment(f.settings, env)); err != nil {
@@ -44,7 +44,7 @@ func (f *Flags) settle(c *cobra.Command, env func(string) (string, bool)) error 
 	return f.missing()
 }
 
-// take sets the flags of one source. Flags that were set before it are from stronger sources.
+// take sets the flags of one source. Flags that are already set come from a stronger source.
 func (f *Flags) take(from map[string]setting) error {
 	excluded := make(map[string]bool)
 	for name, of := range f.instead {
@@ -77,7 +77,7 @@ func fromEnvironment(names []string, env func(string) (string, bool)) map[string
 	return found
 }
 
-// fromFile reads lines "name = value" of the settings of all commands.
+// fromFile reads lines "name = value". The file may hold the settings of all commands.
 func fromFile(root *cobra.Command, env func(string) (string, bool)) (map[string]setting, error) {
 	path, named := filePath(env)
 	if path == "" {
@@ -109,7 +109,7 @@ func fromFile(root *cobra.Command, env func(string) (string, bool)) (map[string]
 	return found, nil
 }
 
-// filePath returns where the settings are, and whether somebody has said so.
+// filePath returns where the file of settings is, and whether the user has named it.
 func filePath(env func(string) (string, bool)) (path string, named bool) {
 	if path, named = env(fileVariable); named && path != "" {
 		return path, true
@@ -123,7 +123,7 @@ func filePath(env func(string) (string, bool)) (path string, named bool) {
 	return "", false
 }
 
-// allSettings names those of all commands.
+// allSettings returns the names of the settings of all commands.
 func allSettings(root *cobra.Command) (names []string) {
 	for _, c := range root.Commands() {
 		c.Flags().VisitAll(func(flag *pflag.Flag) {
@@ -136,7 +136,7 @@ func allSettings(root *cobra.Command) (names []string) {
 	return slices.Compact(names)
 }
 
-// origins adds to the text of an error where the values of the flags in it come from.
+// origins adds to an error where the values of the flags in its text come from.
 func (f *Flags) origins(text string) string {
 	full := text
 	for _, name := range f.settings {

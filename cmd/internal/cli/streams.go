@@ -12,19 +12,21 @@ import (
 	"golang.org/x/term"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the inputs and outputs of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Env looks up a variable of the environment. Nil: there are none, and no file of settings.
+	// Env looks up a variable of the environment. If it is nil, there are no variables and no file
+	// of settings.
 	Env func(name string) (string, bool)
-	// Width is that of the terminal; zero where Out is none, and lines may be of any length.
+	// Width is the width of the terminal. It is zero if Out is not a terminal: lines may then have
+	// any length.
 	Width int
 	// Color allows colors.
 	Color bool
 }
 
-// Standard are those of the process.
+// Standard returns the streams of the process.
 func Standard() *Streams {
 	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}
 	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
@@ -34,7 +36,7 @@ func Standard() *Streams {
 	return s
 }
 
-// Style is how a text is shown where there are colors.
+// Style says how a text looks if colors are allowed.
 type Style string
 
 // Styles of texts.
@@ -53,8 +55,8 @@ func (s *Streams) Paint(style Style, text string) string {
 	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
 }
 
-// Table writes rows below their head. When a line is longer than the terminal is wide, each row
-// becomes a block of lines instead: its first value, and below it the names and values of the rest.
+// Table writes rows below their head. If a line is wider than the terminal, each row becomes a
+// block of lines: its first value, and below it the names and values of the others.
 func (s *Streams) Table(head []string, rows [][]string) error {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -91,7 +93,7 @@ func (s *Streams) blocks(head []string, rows [][]string) error {
 	return nil
 }
 
-// Fields writes names and values, one a line, and breaks values that are too long for the terminal.
+// Fields writes names and values, one a line. It breaks values that are too long for the terminal.
 func (s *Streams) Fields(fields ...[2]string) error {
 	most := 0
 	for _, field := range fields {
@@ -107,15 +109,15 @@ func (s *Streams) Fields(fields ...[2]string) error {
 	return err
 }
 
-// Lines writes a text, broken between words where it is too long for the terminal. Lines that
-// follow are indented.
+// Lines writes a text. It breaks lines that are too long for the terminal between words, and
+// indents the continued lines.
 func (s *Streams) Lines(indent int, text string) error {
 	_, err := fmt.Fprintln(s.Out, wrap(text, s.Width, indent))
 	return err
 }
 
-// wrap breaks a text that begins at a column into lines that begin there, too. A word that is
-// longer than a line is cut.
+// wrap breaks a text that begins at column into lines that begin at the same column. It cuts a word
+// that is longer than a line.
 func wrap(text string, width, column int) string {
 	const least = 20
 	if width == 0 || utf8.RuneCountInString(text)+column <= width {
@@ -142,7 +144,7 @@ func wrap(text string, width, column int) string {
 	return out.String()
 }
 
-// pieces are parts of a word that fit into a line.
+// pieces yields parts of a word that fit into a line.
 func pieces(word string, room int) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		runes := []rune(word)
@@ -156,7 +158,7 @@ func pieces(word string, room int) func(yield func(string) bool) {
 	}
 }
 
-// Size is a number of bytes, in the unit in which it has few digits.
+// Size formats a number of bytes, in the unit that needs few digits.
 func Size(bytes float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
@@ -169,7 +171,7 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%.1f %s", bytes, units[i])
 }
 
-// LastOutput keeps the end of what is written to it.
+// LastOutput keeps the end of what was written to it.
 type LastOutput struct {
 	mu   sync.Mutex
 	text []byte
@@ -186,7 +188,7 @@ func (o *LastOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the text without white space around it.
+// String returns the text without white space around it.
 func (o *LastOutput) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,12 +20,12 @@ type backends struct {
 	redis   []string
 	ledger  ledger.Location
 	session time.Duration // of the consumer group
-	run     string        // names what this run makes
+	run     string        // part of the names of everything that this run creates
 
 	closers []func()
 }
 
-// openBackends starts them.
+// openBackends starts the embedded servers.
 func openBackends(o Options) (*backends, error) {
 	b := &backends{run: strings.ToLower(rand.Text()[:8])}
 	for _, step := range []func() error{b.openKafka, b.openRedis,
@@ -60,7 +60,7 @@ func (b *backends) openRedis() error {
 	if err := m.StartAddr("127.0.0.1:0"); err != nil {
 		return fmt.Errorf("start the embedded Redis: %w", err)
 	}
-	// miniredis has no clock of its own: somebody has to let its keys age.
+	// miniredis has no clock of its own, so a goroutine lets its keys age.
 	ticker, stop := time.NewTicker(10*time.Millisecond), make(chan struct{})
 	go func() {
 		last := time.Now()

@@ -16,10 +16,10 @@ import (
 // WorkerCommand is the program's hidden command that runs worker.Main.
 const WorkerCommand = "demo-worker"
 
-// window of records: longer than any run.
+// window is how long records are kept: longer than any run.
 const window = 10 * time.Minute
 
-// WorkerProcess returns the hidden command that the demo starts its workers with.
+// WorkerProcess returns the hidden command with which the demo starts its workers.
 func WorkerProcess() *cli.Command {
 	return &cli.Command{Use: WorkerCommand, Hidden: true,
 		Run: func(_ context.Context, s *cli.Streams) error {
@@ -27,7 +27,7 @@ func WorkerProcess() *cli.Command {
 		}}
 }
 
-// run runs the demo. When ctx ends it kills its workers, cleans up, and returns.
+// run runs the demo. When ctx ends, it kills its workers, cleans up, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -184,12 +184,12 @@ func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
 	}
 }
 
-// topicName is also the namespace of the composition's keys.
+// topicName is the name of the composition's topic, and also the namespace of its keys.
 func (d *demo) topicName(c worker.Composition) string {
 	return fmt.Sprintf("onceward-demo-%s-%s", d.backends.run, c)
 }
 
-// inspect is the command that asks for a message of the Claimed composition.
+// inspect is a command that looks up a message of the Claimed composition.
 func (d *demo) inspect() string {
 	name := d.topicName(worker.Claimed) // of the topic, of its group and of the namespace
 	return fmt.Sprintf("onceward inspect %s --namespace %s --group %s --topic %s --redis %s",

@@ -6,9 +6,9 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
-// advance ends the current step when it is over, and begins the next when its time has
-// come. The end of the stream is kept back until the last step is over, and drips while
-// a crash waits for a message.
+// advance ends the current step when it is over, and begins the next one when its time has come.
+// The producer holds back the end of the stream until the last step is over. It lets single
+// messages through while a crash waits for one.
 func (s *supervisor) advance(exhausted bool) {
 	if s.current != nil && s.over(exhausted) {
 		s.end()
@@ -27,7 +27,7 @@ func (s *supervisor) tail() flow {
 	switch {
 	case s.current == nil && len(s.steps) == 0:
 		return flowing
-	case s.current == nil: // the share of the next step may lie in the tail
+	case s.current == nil: // the next step may only become due in the tail
 		return dripping
 	case s.current.act == crashing && s.struck == nil:
 		return dripping
@@ -40,7 +40,7 @@ func (s *supervisor) begin(next step) {
 	elapsed := s.since.Sub(s.began)
 	switch p := s.alive(next.slot); {
 	case next.act == crashing && p != nil:
-		_ = p.send(worker.Command{Arm: next.point}) // one that is gone is noticed
+		_ = p.send(worker.Command{Arm: next.point}) // a worker that is gone is noticed elsewhere
 	case next.act == joining:
 		if err := s.start(next.slot); err != nil {
 			s.say.event(elapsed, "%s could not be started: %v", next.slot, err)
@@ -64,7 +64,7 @@ func (s *supervisor) end() {
 	}
 }
 
-// over reports whether the current step has happened, or cannot.
+// over reports whether the current step has happened, or can no longer happen.
 func (s *supervisor) over(exhausted bool) bool {
 	waited := time.Since(s.since)
 	switch s.current.act {

@@ -2,6 +2,6 @@
 // and consumes it with worker processes. It kills them with SIGKILL at the two points that matter,
 // forces rebalances, and counts in an append-only ledger how often every effect happened.
 //
-// The parent process is broker (kfake), Redis (miniredis), supervisor and bookkeeper. Package
-// worker is the child.
+// The parent process is the broker (kfake), Redis (miniredis) and the supervisor, and keeps the
+// counts. Package worker is the child process.
 package demo

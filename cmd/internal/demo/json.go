@@ -1,16 +1,16 @@
 package demo
 
-// Result is what --json writes of one composition.
+// Result is what --json writes about one composition.
 type Result struct {
 	Composition string `json:"composition"`
-	Kept        bool   `json:"kept"` // true of the usual pattern, which promises nothing
+	Kept        bool   `json:"kept"` // also true for the usual pattern, which promises nothing
 	Delivered   int    `json:"delivered"`
 	Unique      int    `json:"unique_ids"`
 	Effects     int    `json:"effects"`
 	Duplicates  int    `json:"duplicates_skipped"`
 	Killed      int    `json:"workers_killed"`
 	Rebalances  int    `json:"rebalances"`
-	// Lost and Doubled are ids; Unexplained is how many more effects there are than kills explain.
+	// Lost and Doubled are ids. Unexplained is how many extra effects the kills do not explain.
 	Lost        []string `json:"lost"`
 	Doubled     []string `json:"doubled"`
 	Unexplained int      `json:"unexplained"`

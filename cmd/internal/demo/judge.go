@@ -11,31 +11,31 @@ import (
 type doubling struct {
 	id    string
 	times int
-	// crashes at the effect of this very id, between the effect and its record.
+	// crashes are those at the effect of this id, between the effect and its record.
 	crashes []crash
 }
 
-// unexplained is how many of the additional effects no crash explains.
+// unexplained is how many of the extra effects no crash explains.
 func (d doubling) unexplained() int { return max(0, d.times-1-len(d.crashes)) }
 
 // loss is an id that never had its effect.
 type loss struct {
 	id      string
-	crashes []crash // before the effect of this very id
+	crashes []crash // before the effect of this id
 }
 
-// judgment is what the ledger says of one composition.
+// judgment is what the ledger shows about one composition.
 type judgment struct {
 	composition worker.Composition
 	unique      int
 	effects     int
 	lost        []loss
 	doubled     []doubling
-	// strange ids are in the ledger and were never produced.
+	// strange are ids that are in the ledger but were never produced.
 	strange []string
 }
 
-// judge compares what was produced with what the ledger holds.
+// judge compares the produced ids with the ledger.
 func judge(c worker.Composition, produced []string, ledger map[string]int,
 	crashes []crash) judgment {
 	v := judgment{composition: c}
@@ -72,7 +72,7 @@ func judge(c worker.Composition, produced []string, ledger map[string]int,
 	return v
 }
 
-// unexplained is how many additional effects no crash explains.
+// unexplained is how many extra effects no crash explains.
 func (v judgment) unexplained() int {
 	n := 0
 	for _, d := range v.doubled {
@@ -92,7 +92,7 @@ func (v judgment) kept() bool {
 	return true
 }
 
-// finding says in a sentence what was promised and found.
+// finding says in a sentence what the composition promised and what was found.
 func (v judgment) finding() string {
 	found := fmt.Sprintf("lost %d, doubled %d", len(v.lost), len(v.doubled))
 	switch {

@@ -77,7 +77,7 @@ func (o *Options) flags(f *cli.Flags) {
 	o.given = f.Changed
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	switch {
 	case o.Messages < 1 || o.Messages > maxMessages:

@@ -31,19 +31,19 @@ const (
 	requestTime = 30 * time.Second
 )
 
-// pages serve what the workers of a run tell: the console, and metrics for Prometheus. They are of
-// the parent, so a worker's counts outlive its SIGKILL.
+// pages show what the workers of a run report: the console, and metrics for Prometheus. They belong
+// to the parent, so a worker's counts outlive its SIGKILL.
 type pages struct {
 	url       string
 	observers map[worker.Composition]dedup.Observer
 	closers   []func() error
 }
 
-// observed are the compositions that have something to tell.
+// observed are the compositions that have an Observer.
 var observed = []worker.Composition{worker.Atomic, worker.Claimed}
 
-// openPages serves on address, which only this machine can reach: the console asks nobody who they
-// are. It is of the records in Redis, which are those of namespace.
+// openPages serves on address, which only this machine can reach, because the console does not
+// authenticate anybody. It shows the records of namespace in Redis.
 func openPages(ctx context.Context, address string, addrs []string, namespace string) (_ *pages,
 	err error) {
 	p := &pages{observers: make(map[worker.Composition]dedup.Observer)}
@@ -54,7 +54,7 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	}()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 	p.closers = append(p.closers, client.Close)
-	// a demo keeps nothing that matters
+	// no findings: nothing in a demo is worth keeping
 	store, err := redisadapter.New(ctx, client,
 		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
 	if err != nil {
@@ -85,7 +85,7 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	p.closers = append(p.closers, func() error {
-		err := server.Close() // whoever still reads a page has lost it
+		err := server.Close() // it cuts off the clients that still read
 		if end := <-served; !errors.Is(end, http.ErrServerClosed) {
 			err = errors.Join(err, end)
 		}
@@ -94,7 +94,8 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	return p, nil
 }
 
-// observe counts every composition in c and in the handler that it returns.
+// observe adds an Observer for every composition to c and to the metrics, and returns the handler
+// of the metrics.
 func (p *pages) observe(c *console.Console) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
@@ -117,7 +118,8 @@ func (p *pages) observe(c *console.Console) (http.Handler, error) {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
 }
 
-// hear counts what a worker of c was told. No pages hear nothing.
+// hear calls the hook that a worker of c has reported, on the Observer of c. Without pages it does
+// nothing.
 func (p *pages) hear(c worker.Composition, what *worker.Observed) error {
 	if p == nil || what == nil {
 		return nil

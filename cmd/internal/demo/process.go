@@ -17,30 +17,30 @@ import (
 
 // process is one worker process.
 type process struct {
-	name  string // w1, and w1' when it has been started again
+	name  string // w1, and w1' after it has been started again
 	slot  string // w1
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	said  *cli.LastOutput
 
-	killed   bool // by us, at the point it stood at
-	leaving  bool // has been asked to
+	killed   bool // by the supervisor
+	leaving  bool // it has been asked to leave
 	exited   bool
-	assigned bool // has been given partitions
+	assigned bool // it has partitions
 }
 
-// notice is what a supervisor learns of a process: an event, or its end.
+// notice is what a supervisor learns about a process: an event, or its end.
 type notice struct {
 	from  *process
 	at    time.Time
 	event worker.Event
-	// ended says that the process is gone, with err if not by its own will.
+	// ended says that the process is gone. err says why, unless it left when asked.
 	ended bool
 	err   error
 }
 
-// startProcess runs the program's hidden worker command. Notices go to out until one
-// says ended; somebody must read them until then.
+// startProcess runs the program's hidden worker command. It sends notices to out until one says
+// ended. The caller must read them until then.
 func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, error) {
 	p := &process{name: cfg.Name, said: new(cli.LastOutput)}
 	p.slot = strings.TrimRight(cfg.Name, "'")
@@ -74,7 +74,7 @@ func (p *process) send(v any) error {
 	return err
 }
 
-// listen ends with the process.
+// listen ends when the process does.
 func (p *process) listen(stdout io.Reader, out chan<- notice) {
 	scan := bufio.NewScanner(stdout)
 	for scan.Scan() {
@@ -83,7 +83,7 @@ func (p *process) listen(stdout io.Reader, out chan<- notice) {
 			out <- notice{from: p, at: time.Now(), event: e}
 		}
 	}
-	_, _ = io.Copy(io.Discard, stdout) // after a line that was too long
+	_, _ = io.Copy(io.Discard, stdout) // the scanner stops at a line that is too long
 	err := p.cmd.Wait()
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", p.name, err, p.said)
@@ -95,12 +95,12 @@ func (p *process) listen(stdout io.Reader, out chan<- notice) {
 func (p *process) stop() {
 	p.leaving = true
 	if p.cmd.Process.Signal(syscall.SIGTERM) != nil {
-		_ = p.stdin.Close() // where there are no signals
+		_ = p.stdin.Close() // for systems without signals
 	}
 }
 
-// kill ends it at once, with SIGKILL: nothing of it runs any more.
+// kill ends the process at once, with SIGKILL.
 func (p *process) kill() {
 	p.killed = true
-	_ = p.cmd.Process.Kill() // fails only when it is gone
+	_ = p.cmd.Process.Kill() // it fails only if the process is gone
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// column is what the report says of one composition.
+// column is what the report shows about one composition.
 type column struct {
 	judgment
 	*tally
@@ -43,7 +43,7 @@ func (c crash) where(comp worker.Composition) string {
 	return "after the effect"
 }
 
-// line is a row of the report. Rows of zeros can be left out.
+// line is a row of the report. An optional row is left out if all its values are zero.
 type line struct {
 	label    string
 	value    func(column) string
@@ -90,8 +90,8 @@ var lines = []line{
 	{"time", func(c column) string { return fmt.Sprintf("%.1fs", c.took.Seconds()) }, false},
 }
 
-// unfinished is how many deliveries came to no end: they were given back at a rebalance,
-// or their worker died.
+// unfinished is how many deliveries did not finish: they were given back at a rebalance, or their
+// worker died.
 func (c column) unfinished() int { return max(0, c.delivered-c.duplicates()-c.effects) }
 
 func (c column) unexplainedIDs() int {
@@ -144,7 +144,7 @@ func table(w io.Writer, columns []column) {
 	}
 }
 
-// maxDetails bounds how many ids of one sort are written out.
+// maxDetails bounds how many ids of one kind are listed.
 const maxDetails = 20
 
 // details writes every doubled and lost id with the crash that explains it.
@@ -170,7 +170,7 @@ func details(w io.Writer, c column) {
 	}
 }
 
-// because names the crashes, or what is said without one.
+// because lists the crashes, and adds otherwise.
 func (c column) because(crashes []crash, otherwise string) string {
 	var parts []string
 	for _, k := range crashes {
@@ -190,8 +190,8 @@ func unlessCrashed(crashes []crash) string {
 	return ""
 }
 
-// otherwise is why an id has more effects than crashes explain: the usual pattern deletes
-// its key after any error, and a call that a rebalance cut off may have landed.
+// otherwise says why an id has more effects than crashes explain. The usual pattern deletes its key
+// after any error, but a call that a rebalance cut off may have landed.
 func (c column) otherwise(d doubling) string {
 	switch {
 	case d.unexplained() == 0:
@@ -202,7 +202,7 @@ func (c column) otherwise(d doubling) string {
 	return "UNEXPLAINED"
 }
 
-// conclusions says in words what each column shows.
+// conclusions says in a sentence what each column shows.
 func conclusions(w io.Writer, columns []column) {
 	for _, c := range columns {
 		fmt.Fprintf(w, "%s %s.\n", titles[c.composition], c.finding())

@@ -2,16 +2,16 @@ package demo
 
 import "github.com/onceward/onceward/cmd/internal/demo/worker"
 
-// act is something that happens to the workers.
+// act is something that the supervisor does to the workers.
 type act uint8
 
 const (
 	crashing act = iota // the worker of slot is killed at point, and started again
 	joining             // another worker joins the group
-	leaving             // and leaves it
+	leaving             // that worker leaves the group
 )
 
-// step is an act that begins when a share of the ids has had its effect.
+// step is an act that begins when this share of the ids has had its effect.
 type step struct {
 	share float64
 	act   act
@@ -22,11 +22,11 @@ type step struct {
 // extra is the worker that joins and leaves.
 const extra = "w3"
 
-// starters are the workers that are there from the beginning.
+// starters are the workers that run from the beginning.
 var starters = []string{"w1", "w2"}
 
-// schedule plans a run. Each step waits for the one before it to be over. Very short
-// streams have room for fewer crashes.
+// schedule plans a run. Each step waits until the one before is over. Very short streams have fewer
+// crashes.
 func schedule(unique int) []step {
 	full := []step{
 		{0.08, crashing, "w1", worker.BeforeEffect},
@@ -45,7 +45,7 @@ func schedule(unique int) []step {
 	return nil
 }
 
-// plannedCrashes counts those of a schedule.
+// plannedCrashes counts the crashes of a schedule.
 func plannedCrashes(steps []step) int {
 	n := 0
 	for _, s := range steps {

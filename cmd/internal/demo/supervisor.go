@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	armAllAfter = 2 * time.Second // when the worker to crash gets no message
-	giveUpAfter = 8 * time.Second // when no worker does
+	armAllAfter = 2 * time.Second // if the worker to crash gets no message
+	giveUpAfter = 8 * time.Second // if no worker gets one
 	leaveTime   = 15 * time.Second
 	lookEvery   = 150 * time.Millisecond
 )
 
-// supervisor runs the workers of one composition: starts them, lets the schedule happen
-// to them, and stops them when everything is committed. All its state belongs to the
-// goroutine of run.
+// supervisor runs the workers of one composition. It starts them, carries out the schedule, and
+// stops them when everything is committed. Only the goroutine of run uses its state.
 type supervisor struct {
 	exe      string
-	config   worker.Config // of every worker, but for the name
+	config   worker.Config // of every worker, except the name
 	producer *producer
 	unique   int
 	say      *output
-	pages    *pages // nil: nobody looks
+	pages    *pages // nil: there are none
 
 	began   time.Time
 	notices chan notice
@@ -39,12 +38,12 @@ type supervisor struct {
 	current  *step
 	since    time.Time
 	armedAll bool
-	struck   *process // replacement of the worker that was killed for the step
+	struck   *process // the worker that replaces the one that the step killed
 	unplaced int      // crashes that found no message
 }
 
-// run returns when every message is committed and all workers are gone. On an error,
-// too, nothing is left running.
+// run returns when every message is committed and all workers are gone. After an error, too, no
+// worker is left running.
 func (s *supervisor) run(ctx context.Context) error {
 	s.began, s.tally, s.started = time.Now(), newTally(), make(map[string]int)
 	s.lag = -1 // not known
@@ -77,7 +76,7 @@ func (s *supervisor) work(ctx context.Context) error {
 	return s.leave(ctx)
 }
 
-// perform carries the schedule out and returns when all is produced and committed.
+// perform carries out the schedule, and returns when all messages are produced and committed.
 func (s *supervisor) perform(ctx context.Context, produced <-chan error, lags <-chan int64) error {
 	done := false
 	ticker := time.NewTicker(tick)
@@ -105,8 +104,8 @@ func (s *supervisor) perform(ctx context.Context, produced <-chan error, lags <-
 	}
 }
 
-// look asks for the group's lag again and again, off the supervisor's goroutine. It
-// tells only what it asked for after the last message had been sent.
+// look polls the group's lag in a goroutine. It reports a lag only if it asked after the last
+// message had been sent.
 func (s *supervisor) look(ctx context.Context, lags chan<- int64) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -126,7 +125,7 @@ func (s *supervisor) look(ctx context.Context, lags chan<- int64) (stop func()) 
 			}
 			lag, err := s.producer.topic.lag(ctx)
 			if err != nil {
-				continue // a coordinator that moves is asked again
+				continue // it asks again: the coordinator may be moving
 			}
 			select {
 			case lags <- lag:
@@ -137,7 +136,7 @@ func (s *supervisor) look(ctx context.Context, lags chan<- int64) (stop func()) 
 	return func() { cancel(); <-ended }
 }
 
-// notice takes in what a worker tells.
+// notice handles what a worker reports.
 func (s *supervisor) notice(n notice) error {
 	p := n.from
 	if !n.ended {
@@ -162,7 +161,7 @@ func (s *supervisor) notice(n notice) error {
 	return nil
 }
 
-// strike kills a worker that stands at its point, and starts it again.
+// strike kills a worker that waits at its point, and starts it again.
 func (s *supervisor) strike(p *process, n notice) error {
 	p.kill()
 	c := crash{worker: p.name, point: n.event.Point, id: n.event.ID, at: n.at.Sub(s.began)}
@@ -209,8 +208,8 @@ func (s *supervisor) until(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// leave stops the workers in good order. One that does not go is named and killed:
-// everything is committed, so it holds nothing that anybody waits for.
+// leave stops the workers in order. It reports and kills one that does not leave: everything is
+// committed, so nobody waits for what that worker holds.
 func (s *supervisor) leave(ctx context.Context) error {
 	for _, p := range s.workers {
 		p.stop()
@@ -229,7 +228,7 @@ func (s *supervisor) leave(ctx context.Context) error {
 	return nil
 }
 
-// killAll ends what is left and waits for it.
+// killAll kills the remaining workers and waits until they are gone.
 func (s *supervisor) killAll() {
 	for _, p := range s.workers {
 		p.kill()
@@ -239,7 +238,7 @@ func (s *supervisor) killAll() {
 	}
 }
 
-// assigned reports whether live workers of all the slots have partitions.
+// assigned reports whether each slot has a live worker with partitions.
 func (s *supervisor) assigned(slots ...string) bool {
 	for _, slot := range slots {
 		if p := s.alive(slot); p == nil || !p.assigned {

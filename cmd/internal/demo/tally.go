@@ -11,11 +11,11 @@ import (
 type crash struct {
 	worker string
 	point  worker.Point
-	id     string // of the message it stood at
+	id     string // of the message at which it was killed
 	at     time.Duration
 }
 
-// tally counts what the workers tell. It feeds progress and report; how often an effect
+// tally counts what the workers report, for the progress and the report. How often an effect
 // happened is read from the ledger.
 type tally struct {
 	delivered   int
@@ -67,7 +67,7 @@ func (t *tally) crashesAt(p worker.Point) int {
 	return n
 }
 
-// rebalances is how often the group was divided anew after the first time.
+// rebalances is how often partitions were assigned again after the first time.
 func (t *tally) rebalances() int { return max(0, len(t.generations)-1) }
 
 func (t *tally) duplicates() int {

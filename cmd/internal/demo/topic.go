@@ -13,14 +13,14 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
 )
 
-// topic is the topic of one composition and the group that consumes it.
+// topic is the topic of one composition, and the group that consumes it.
 type topic struct {
 	name, group string
 	client      *kgo.Client
 	admin       *kadm.Client
 }
 
-// createTopic makes the topic with as many replicas as the broker thinks right.
+// createTopic creates the topic with the broker's default number of replicas.
 func createTopic(ctx context.Context, addrs []string, name string) (*topic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -48,21 +48,21 @@ func (t *topic) lag(ctx context.Context) (lag int64, err error) {
 	return lag, nil
 }
 
-// flow says how a producer sends the end of the stream: it is kept back until
-// everything has happened that needs messages to happen to.
+// flow says how a producer sends the tail, which is the end of the stream. It holds the tail back
+// until all steps that need messages are over.
 type flow int32
 
 const (
 	holding  flow = iota // nothing of the tail
-	dripping             // one message per drip
-	flowing              // all of it
+	dripping             // one message of the tail per drip
+	flowing              // all of the tail
 )
 
 const (
 	tick = 20 * time.Millisecond
 	drip = 80 * time.Millisecond
-	// A stream takes five session timeouts, but for its tail; a short one less. So
-	// crashes, which take one each to be noticed, happen in the middle of it.
+	// A stream without its tail takes five session timeouts, and a short one less. The group needs
+	// one session timeout to notice a crash, so crashes happen in the middle of the stream.
 	streamSessions = 5
 	perSession     = 200 // messages of a short stream
 )
@@ -77,10 +77,10 @@ type producer struct {
 	tail     atomic.Int32 // a flow
 }
 
-// newProducer makes a producer that sends the stream in takes, or in its own time if that is zero.
-// It makes the last sixth of the ids the tail, in a short stream a few more, and everything that
-// comes between and after them. Only an id that is new has an effect at which a worker can be
-// killed.
+// newProducer makes a producer that sends the stream without its tail in takes. If takes is zero,
+// the time depends on session. The tail holds the last sixth of the ids, at least 15 in a short
+// stream, and all messages between and after them: a worker can only be killed at the effect of a
+// new id.
 func newProducer(t *topic, messages []stream.Message, session, takes time.Duration) *producer {
 	p := &producer{topic: t, messages: messages, tailFrom: len(messages)}
 	p.takes = takes
@@ -102,7 +102,7 @@ func (p *producer) inTail() bool { return p.sent.Load() >= int64(p.tailFrom) }
 
 func (p *producer) setTail(f flow) { p.tail.Store(int32(f)) }
 
-// run returns when all is sent or ctx ends.
+// run returns when all messages are sent or ctx ends.
 func (p *producer) run(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -127,7 +127,7 @@ func (p *producer) run(ctx context.Context) error {
 	return nil
 }
 
-// due returns how many messages are to be sent by now, when next have been.
+// due returns how many messages should have been sent by now. next is how many have been.
 func (p *producer) due(next int, elapsed, sinceLast time.Duration) int {
 	total := len(p.messages)
 	tail := p.tailFrom

@@ -14,25 +14,26 @@ import (
 	"strings"
 )
 
-// maxConfig bounds what is read of a configuration file, in bytes.
+// maxConfig is how much of a configuration file is read, in bytes.
 const maxConfig = 1 << 20
 
-// clientConfig is what a file says of a Kafka client: canonical names, and values in lower case.
+// clientConfig is what a file says about a Kafka client: canonical names, and values in lower case.
 type clientConfig struct {
 	file   string
 	values map[string]string
-	names  map[string]string // canonical to as it is written
-	spring bool              // its default of enable.auto.commit is another
+	names  map[string]string // from the canonical to the written name
+	spring bool              // Spring has another default for enable.auto.commit
 }
 
-// canonical makes one of the spellings of a name: enable.auto.commit, enable-auto-commit,
+// canonical unifies the spellings of a name: enable.auto.commit, enable-auto-commit,
 // KAFKA_ENABLE_AUTO_COMMIT, EnableAutoCommit.
 func canonical(name string) string {
 	return strings.NewReplacer(".", "", "-", "", "_", "").Replace(strings.ToLower(name))
 }
 
-// Settings that are looked at, as their canonical ends: what stands before (spring.kafka.consumer.)
-// says whose they are. Those of sarama.Config have their path.
+// The settings that doctor looks at, as the ends of canonical names. The part before the end, such
+// as spring.kafka.consumer., only says whose setting it is. Names of sarama.Config include their
+// path.
 const (
 	autoCommit      = "enableautocommit"
 	saramaAuto      = "consumeroffsetsautocommitenable"
@@ -58,10 +59,10 @@ var (
 	ofProducers = []string{saramaAcks, requiredAcks, acks, idempotence, transactionalID}
 )
 
-// readClientConfig reads Java properties, a file of librdkafka's names, an environment file or
+// readClientConfig reads Java properties, a file with librdkafka's names, an environment file or
 // JSON.
 func readClientConfig(file string) (*clientConfig, error) {
-	f, err := os.Open(file) // the operator names it
+	f, err := os.Open(file) // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("--kafka-config: %w", err)
 	}
@@ -97,8 +98,8 @@ func readClientConfig(file string) (*clientConfig, error) {
 	return c, nil
 }
 
-// add takes a setting that is looked at. The longest end wins: the acks of request.required.acks
-// are its own.
+// add takes a setting if doctor looks at it. The longest known end counts: acks and
+// request.required.acks are two settings.
 func (c *clientConfig) add(name, value string) {
 	text, end := canonical(name), ""
 	for _, known := range slices.Concat(ofConsumers, ofProducers) {
@@ -114,7 +115,8 @@ func (c *clientConfig) add(name, value string) {
 	c.names[end] = name
 }
 
-// readProperties reads lines "name=value" or "name: value", comments and continued lines.
+// readProperties reads lines "name=value" or "name: value". It understands comments and continued
+// lines.
 func readProperties(text string) (map[string]string, error) {
 	all := make(map[string]string)
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -140,13 +142,13 @@ func readProperties(text string) (map[string]string, error) {
 	return all, lines.Err()
 }
 
-// readJSON reads an object of names, or of objects as sarama.Config is one; their names are joined.
+// readJSON reads an object of names, or nested objects as in sarama.Config, and joins their names.
 func readJSON(text string) (map[string]string, error) {
 	var tree map[string]any
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
-		return nil, errors.New("is not a JSON object") // what is in it may be a password
+		return nil, errors.New("is not a JSON object") // the text may contain a password
 	}
 	all := make(map[string]string)
 	var walk func(prefix string, of map[string]any)
@@ -171,12 +173,12 @@ func readJSON(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// has reports whether one of the settings is there.
+// has reports whether one of these settings is in the file.
 func (c *clientConfig) has(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := c.values[name]; return ok })
 }
 
-// look names what loses or doubles messages.
+// look reports the settings that lose or double messages.
 func (c *clientConfig) look() (found []Diagnostic) {
 	if c.has(ofConsumers) {
 		for _, check := range []func() []Diagnostic{c.atCommits, c.atReset, c.atIsolation,
@@ -195,10 +197,10 @@ func (c *clientConfig) diagnostic(severity, code, detail, why, fix string) []Dia
 		Why: why, Fix: fix}}
 }
 
-// said is how a setting is written, with its value.
+// said quotes a setting as it is written in the file.
 func (c *clientConfig) said(name string) string { return c.names[name] + " is " + c.values[name] }
 
-// get is the value of the first of names that is there.
+// get returns the first of these settings that is in the file.
 func (c *clientConfig) get(names ...string) (name, value string) {
 	for _, n := range names {
 		if v, ok := c.values[n]; ok {
@@ -259,7 +261,7 @@ func (c *clientConfig) atIsolation() []Diagnostic {
 	return c.diagnostic(warning, "isolation_level", c.said(isolation), why, fix)
 }
 
-// minSession is Kafka's heartbeat rule: a session should have room for three.
+// minSession is Kafka's rule for heartbeats: a session should have room for three of them.
 const minSession = 3
 
 func (c *clientConfig) atSession() (found []Diagnostic) {

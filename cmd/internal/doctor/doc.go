@@ -1,3 +1,3 @@
-// Package doctor looks at the servers and at the way to them, with the Preflight of redisadapter
-// and of sqladapter, and with questions to Kafka, and names what loses claims, records or effects.
+// Package doctor checks servers and the connections to them, and reports what loses claims, records
+// or effects. It uses the Preflight of redisadapter and of sqladapter, and asks Kafka.
 package doctor

@@ -22,24 +22,24 @@ import (
 // askTime bounds how long the servers may take.
 const askTime = 20 * time.Second
 
-// Diagnostic is one, as --json writes it.
+// Diagnostic is one finding, as --json writes it.
 type Diagnostic struct {
 	Severity string `json:"severity"` // critical, warning or note
 	Code     string `json:"code"`
-	Server   string `json:"server,omitempty"` // or the file; none: the client
+	Server   string `json:"server,omitempty"` // or the file; empty: it is about the client
 	Detail   string `json:"detail"`           // what was seen
-	Why      string `json:"why"`              // what follows from it
+	Why      string `json:"why"`              // what can follow
 	Fix      string `json:"fix"`
 }
 
 // Report is what --json writes.
 type Report struct {
 	Findings []Diagnostic `json:"findings"`
-	// Error says which question failed; the findings are then not all.
+	// Error says which question failed; Findings is then not complete.
 	Error string `json:"error,omitempty"`
 }
 
-// run looks, and ends with the worst of what it has found.
+// run checks, and returns an error with the exit code of the worst finding.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	found, asked := o.look(ctx)
 	if ctx.Err() != nil {
@@ -58,7 +58,7 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	return worst(found)
 }
 
-// worst has the exit code of the worst finding.
+// worst returns an error with the exit code of the worst finding.
 func worst(found []Diagnostic) error {
 	has := func(severity string) bool {
 		return slices.ContainsFunc(found, func(f Diagnostic) bool { return f.Severity == severity })
@@ -72,7 +72,7 @@ func worst(found []Diagnostic) error {
 	return nil
 }
 
-// look asks the servers. It also returns what it has found before an error.
+// look asks the servers. With an error, it returns what it has found until then.
 func (o *Options) look(ctx context.Context) ([]Diagnostic, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -126,13 +126,13 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Diagnostic, error) {
 	return all, err
 }
 
-// Grave are the findings that are more than notes.
+// Grave returns the findings that are more than notes.
 func Grave(found []preflight.Finding) []Diagnostic {
 	return slices.DeleteFunc(fromPreflight(found),
 		func(f Diagnostic) bool { return f.Severity == note })
 }
 
-// fromPreflight turns the findings of an adapter into those of the report.
+// fromPreflight converts the findings of an adapter.
 func fromPreflight(found []preflight.Finding) []Diagnostic {
 	all := make([]Diagnostic, len(found))
 	for i, f := range found {
@@ -141,7 +141,7 @@ func fromPreflight(found []preflight.Finding) []Diagnostic {
 	return all
 }
 
-// sentinels asks each whether enough of them see each other for a failover.
+// sentinels asks each Sentinel whether enough of them see each other for a failover.
 func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Diagnostic) {
 	for _, addr := range s.SentinelAddrs {
 		c := sentinel(s, addr)
@@ -168,7 +168,7 @@ func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
 	})
 }
 
-// client has the settings of the program, as far as the flags tell them.
+// client makes a client with the settings of the program, as far as the flags name them.
 func (o *Options) client() (redis.UniversalClient, error) {
 	client, err := o.Server.OpenRedis()
 	if err != nil {
@@ -212,7 +212,7 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Diagnostic, error) {
 	return all, err
 }
 
-// plainSQL looks at what the DSN says of TLS.
+// plainSQL checks what the DSN says about TLS.
 func (o *Options) plainSQL() (found []Diagnostic, err error) {
 	addrs, says, err := o.Server.PlainSQL()
 	for _, addr := range addrs {
@@ -225,7 +225,7 @@ func (o *Options) plainSQL() (found []Diagnostic, err error) {
 	return found, err
 }
 
-// write is for people, or JSON.
+// write writes for people, or as JSON.
 func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	if asJSON {
 		if r.Findings == nil {
@@ -241,7 +241,7 @@ func (r *Report) write(s *cli.Streams, asJSON bool) error {
 		}
 	}
 	if r.Error != "" && len(r.Findings) == 0 {
-		return nil // three zeros would read like a server that is well
+		return nil // three zeros would look like a healthy server
 	}
 	rest := ""
 	if r.Error != "" {
@@ -252,7 +252,7 @@ func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	return err
 }
 
-// styles are those of severities.
+// styles are the styles of the severities.
 var styles = map[string]cli.Style{critical: cli.Red, warning: cli.Yellow, note: cli.Bold}
 
 func (f *Diagnostic) write(s *cli.Streams) error {

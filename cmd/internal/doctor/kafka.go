@@ -19,19 +19,19 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// The severities, as package preflight names them.
+// The severities, with the names of package preflight.
 const (
 	critical, warning, note = "critical", "warning", "note"
 )
 
 const (
-	// offsetsTopic is where Kafka keeps what groups have committed.
+	// offsetsTopic is the topic in which Kafka keeps the offsets of groups.
 	offsetsTopic = "__consumer_offsets"
-	// offsetsRetention is how long it keeps that of a group without members.
+	// offsetsRetention is how long Kafka keeps the offsets of a group without members.
 	offsetsRetention = "offsets.retention.minutes"
 )
 
-// cluster is what the brokers answer. Of a question that was not asked the answer is nil.
+// cluster holds the answers of the brokers. The answer to a question that was not asked is nil.
 type cluster struct {
 	where     string // the brokers, for diagnostics
 	encrypted bool
@@ -47,7 +47,7 @@ type cluster struct {
 	retentions, lags              map[string]time.Duration
 }
 
-// lookAtKafka asks the brokers. After an error it returns what the answers before it show.
+// lookAtKafka asks the brokers. With an error, it returns what the answers until then show.
 func (o *Options) lookAtKafka(ctx context.Context) ([]Diagnostic, error) {
 	client, err := o.Kafka.Open(ctx, "onceward-doctor")
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Diagnostic, error) {
 	return c.look(), server.Unanswered(err, o.Kafka.Brokers...)
 }
 
-// ask asks everything, and stops at the first question that is not answered.
+// ask asks all questions, and stops at the first one that fails.
 func (c *cluster) ask(ctx context.Context, client *kgo.Client) error {
 	admin := kadm.NewClient(client)
 	for _, question := range []func(context.Context, *kadm.Client) error{
@@ -92,7 +92,7 @@ func (c *cluster) askBrokers(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// askGroup takes the topics in which the group has committed, unless --topics names some.
+// askGroup takes the topics for which the group has committed offsets, unless --topics names some.
 func (c *cluster) askGroup(ctx context.Context, admin *kadm.Client) (err error) {
 	if c.group == "" {
 		return nil
@@ -138,7 +138,7 @@ func (c *cluster) askOffsets(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// settings are the configurations of resources, by their names.
+// settings returns the configurations of resources, by name.
 func settings(of kadm.ResourceConfigs, err error) (map[string]map[string]string, error) {
 	all := make(map[string]map[string]string, len(of))
 	for _, r := range of {
@@ -153,7 +153,7 @@ func settings(of kadm.ResourceConfigs, err error) (map[string]map[string]string,
 	return all, err
 }
 
-// look names what loses or doubles messages.
+// look reports what loses or doubles messages.
 func (c *cluster) look() (found []Diagnostic) {
 	for _, check := range []func() []Diagnostic{c.atBrokers, c.atTopics, c.atGroup, c.atWindow} {
 		found = append(found, check()...)
@@ -166,8 +166,8 @@ func (c *cluster) diagnostic(severity, code, why, fix, detail string, args ...an
 		Detail: fmt.Sprintf(detail, args...), Why: why, Fix: fix}
 }
 
-// atBrokers looks at the way to the brokers, and at how long they keep offsets. One broker stands
-// for all.
+// atBrokers checks the encryption of the connections, and how long brokers keep offsets. It reports
+// each problem for one broker only.
 func (c *cluster) atBrokers() (found []Diagnostic) {
 	at := slices.IndexFunc(c.brokers, func(b kadm.BrokerDetail) bool {
 		return !server.ThisMachine(b.Host)
@@ -193,9 +193,9 @@ func (c *cluster) atBrokers() (found []Diagnostic) {
 	return found
 }
 
-// copies are the replicas of a topic's partitions.
+// copies describes the replicas of a topic's partitions.
 type copies struct {
-	fewest   int     // of any partition
+	fewest   int     // replicas of the partition that has the fewest
 	lacking  []int32 // partitions with a replica that is not in sync
 	headless []int32 // partitions without a leader
 }
@@ -215,8 +215,8 @@ func copiesOf(topic kadm.TopicDetail) (r copies) {
 	return r
 }
 
-// atTopics looks at the settings and the copies of the topics, and at the copies of the committed
-// offsets. A topic of offsets that does not exist yet, or that is hidden, shows nothing.
+// atTopics checks the settings and the replicas of the topics, and the replicas of the topic of
+// committed offsets. It reports nothing about the latter if that does not exist yet, or is hidden.
 func (c *cluster) atTopics() (found []Diagnostic) {
 	if copiesOf(c.details[offsetsTopic]).fewest == 1 {
 		found = append(found, c.diagnostic(warning, "offsets_replication",
@@ -264,7 +264,7 @@ func (c *cluster) atTopic(topic string, r copies) (found []Diagnostic) {
 	return found
 }
 
-// atGroup compares the group's offsets with the ends of the log.
+// atGroup compares the group's offsets with the beginnings and ends of the log.
 func (c *cluster) atGroup() (found []Diagnostic) {
 	if c.group == "" || c.newest == nil {
 		return nil

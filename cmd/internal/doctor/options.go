@@ -16,8 +16,8 @@ type Options struct {
 	Server       server.Options
 	Reload       time.Duration
 	ReplicaReads bool
-	// Kafka is where topics are, Group who reads them; without Topics those that it has committed
-	// in.
+	// Kafka says where the topics are, and Group which group reads them. Without Topics, doctor
+	// checks those for which the group has committed offsets.
 	Kafka       broker.Options
 	Group       string
 	Topics      []string
@@ -86,11 +86,11 @@ func (o *Options) flags(f *cli.Flags) {
 	}
 }
 
-// inServer and inKafka report what there is to look at.
+// inServer and inKafka report what there is to check.
 func (o *Options) inServer() bool { return o.Server.Redis != "" || o.Server.SQL != "" }
 func (o *Options) inKafka() bool  { return o.Kafka.Given() }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	if !o.inServer() && !o.inKafka() && o.KafkaConfig == "" {
 		return errors.New("--redis, --sql, --brokers or --kafka-config is missing")

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/cmd/internal/server"
 )
 
-// askBroker names the group and the topic of the message that made the newest claim, of which the
-// store keeps a digest, and says what the group has committed there.
+// askBroker finds the names of the group and the topic of the message that made the newest claim:
+// the store keeps only their digest. It also says what the group has committed there.
 func (e *Explanation) askBroker(ctx context.Context, o *Options) {
 	if e.Owner == nil {
 		return
@@ -70,7 +70,7 @@ func (e *Explanation) committed(ctx context.Context, admin *kadm.Client, group,
 	return nil
 }
 
-// inClear is the name of a message's source for people.
+// inClear returns the name of a message's source, for people.
 func inClear(source string) string {
 	if group, topic, ok := strings.Cut(source, "/"); ok {
 		return fmt.Sprintf("group %s, topic %s", group, topic)

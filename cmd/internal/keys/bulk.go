@@ -13,17 +13,17 @@ import (
 // Bulk is what --json writes of resolve --all.
 type Bulk struct {
 	List
-	// Is is the state of the keys that were resolved, and Resolved how many were. DryRun says that
-	// none was changed. Left are the IDs of keys that have moved meanwhile.
+	// Is is the state of the resolved keys, and Resolved is how many there are. DryRun says that
+	// none was changed. Left are the IDs of keys that have changed since they were shown.
 	Is       string   `json:"is"`
 	DryRun   bool     `json:"dry_run"`
 	Resolved int      `json:"resolved"`
 	Left     []string `json:"left"`
 }
 
-// resolveAll resolves the uncertain keys that are chosen: they are shown, one answer is for all of
-// them, and each has its line in the log. A key that has moved meanwhile is left alone, and so are
-// keys that become uncertain after they were shown.
+// resolveAll resolves the selected uncertain keys. It shows them, asks once for all of them, and
+// logs a line for each. It leaves alone a key that has changed since it was shown, and a key that
+// became uncertain afterwards.
 func (s *store) resolveAll(ctx context.Context, o *Options, std *cli.Streams) error {
 	if err := s.completeWindow(o); err != nil {
 		return err

@@ -10,15 +10,15 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// clue is what a text says of a key: an ID, the beginning of one, the position of a message, or a
-// line of a log with some of these in it.
+// clue is what a text says about a key: an ID, the beginning of one, the position of a message, or
+// a line of a log with some of these in it.
 type clue struct {
 	ids    []driver.ID
 	labels []string
 	at     *position
 	// prefix is the beginning of an ID, if the text is nothing else.
 	prefix string
-	// line says that the text has more in it than a key would.
+	// line says that the text contains more than a key would.
 	line bool
 }
 
@@ -39,7 +39,7 @@ var (
 	prefixAlone = regexp.MustCompile(`^[0-9a-f]{4,31}$`)
 )
 
-// readClue reads a text, such as a line of slog's or of JSON.
+// readClue reads a text, such as a line of slog or of JSON.
 func readClue(text string) (c clue) {
 	lower := strings.ToLower(text)
 	alone := strings.TrimPrefix(lower, keyname.URNPrefix)
@@ -86,7 +86,7 @@ func readPosition(text string) *position {
 	return &position{parts[1], int32(partition), offset}
 }
 
-// of reports whether a record's newest claim was made by the message there. group may be empty.
+// of reports whether the message at this position made a record's newest claim. group may be empty.
 func (p *position) of(r *driver.Record, group string) bool {
 	if p == nil || r.Origin == (driver.Origin{}) || r.Origin.Partition != p.partition ||
 		r.Origin.Offset != p.offset {

@@ -15,7 +15,7 @@ func Commands() (all []*cli.Command) {
 	return all
 }
 
-// command returns that of o.Command.
+// command returns the command that o.Command names.
 func (o *Options) command() *cli.Command {
 	c := texts[o.Command]
 	c.Exits = maps.Clone(c.Exits)
@@ -23,7 +23,7 @@ func (o *Options) command() *cli.Command {
 	return &c
 }
 
-// scanned is what the commands that list say of how far they come.
+// scanned is the help about how far a list goes, for the commands that list keys.
 const scanned = `
 
 Attempts past their point of no return are in an index: they are all listed, at once, and counted.
@@ -40,7 +40,7 @@ var partly = map[int]string{
 	cli.Interrupted: "interrupted; keys that were found before that are listed",
 }
 
-// findHelp is what the commands say that find a key.
+// findHelp is the help about finding a key.
 const findHelp = `
 
 KEY is what you have. It is the id of a message or an event, an Idempotency-Key, an ID or its first

@@ -14,20 +14,20 @@ import (
 // Explanation is what --json writes of explain.
 type Explanation struct {
 	View
-	// Why says what the record means, Do what to do about it, and Page where that is explained.
+	// Why says what the record means, Do what to do about it, and Page where the docs explain that.
 	Why  []string `json:"why"`
 	Do   []string `json:"do"`
 	Page string   `json:"page"`
-	// Broker says what the group of the message has committed.
+	// Broker says what offset the message's consumer group has committed.
 	Broker []string `json:"broker,omitempty"`
-	// Servers are those of the store, and Findings what doctor finds of them.
+	// Servers are those of the store. Findings are what doctor finds about them.
 	Servers  []Server            `json:"servers"`
 	Findings []doctor.Diagnostic `json:"findings"`
-	// NotKnown is what could not be learned.
+	// NotKnown lists what could not be learned.
 	NotKnown []string `json:"not_known"`
 }
 
-// explain is inspect with what the record means and what the servers say.
+// explain shows what inspect shows, and also what the record means and what the servers report.
 func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Record,
 	std *cli.Streams) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// searchTime bounds a search that nobody has asked for.
+	// searchTime bounds a search that the user has not asked for.
 	searchTime = 3 * time.Second
-	// maxCandidates is how many keys are named at most where one is wanted.
+	// maxCandidates is how many keys are listed at most when the user wants one.
 	maxCandidates = 10
 )
 
-// signed are the providers whose signatures cover the id of an event, so that --webhook need not
-// name one.
+// signed are the providers whose signatures cover the id of an event. For them --webhook need not
+// name the provider.
 var signed = []string{"stripe", "standard-webhooks", "slack", "adyen", "mailgun", "paypal",
 	"square", "twilio"}
 
@@ -33,17 +33,17 @@ var signed = []string{"stripe", "standard-webhooks", "slack", "adyen", "mailgun"
 type candidate struct {
 	as   string
 	id   driver.ID
-	spec keyspec.Spec // its key and scope; zero where the ID alone is known
+	spec keyspec.Spec // its key and scope; zero if only the ID is known
 }
 
-// Looked is a place where a key was looked for.
+// Looked is a place where the command looked for a key.
 type Looked struct {
 	As    string `json:"as"`
 	ID    string `json:"id,omitempty"`
 	Found bool   `json:"found"`
 }
 
-// derive makes the keys that KEY and the flags can stand for.
+// derive makes all keys that KEY and the flags can stand for.
 func (o *Options) derive() error {
 	if o.finds() {
 		o.clue = readClue(o.typed)
@@ -82,7 +82,7 @@ func (o *Options) derive() error {
 	return nil
 }
 
-// take makes a candidate the key that the command is about.
+// take makes a candidate the key of the command.
 func (o *Options) take(c *candidate) {
 	o.ID, o.foundAs = c.id, c.as
 	if c.spec.Provider != "" {
@@ -90,8 +90,8 @@ func (o *Options) take(c *candidate) {
 	}
 }
 
-// find looks the key up. The record is absent when there is none: it was never claimed, or KEY
-// stands for another key, or several.
+// find looks the key up. The record is absent if there is none. Then the key was never claimed, or
+// KEY stands for another key, or for several.
 func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
 	hits, records, err := s.tryAll(ctx, o)
 	if err == nil && len(hits) == 0 && s.useMarks(ctx, o) {
@@ -118,7 +118,7 @@ func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
 	return s.search(ctx, o)
 }
 
-// tryAll looks all candidates up in one call, and returns which are there.
+// tryAll looks up all candidates in one call, and returns the indexes of those that have a record.
 func (s *store) tryAll(ctx context.Context, o *Options) (hits []int, all []dedup.Record,
 	err error) {
 	if len(o.candidates) == 0 {
@@ -155,7 +155,8 @@ func (s *store) tryAll(ctx context.Context, o *Options) (hits []int, all []dedup
 	return hits, all, nil
 }
 
-// useMarks turns to the table of marks of the database, if it has one that was not asked for.
+// useMarks switches to the database's table of marks, if it has one and the user did not ask for
+// it.
 func (s *store) useMarks(ctx context.Context, o *Options) bool {
 	if s.db == nil || s.marks != nil || o.Namespace == "" || !o.finds() || o.clue.line {
 		return false
@@ -168,7 +169,7 @@ func (s *store) useMarks(ctx context.Context, o *Options) bool {
 	return true
 }
 
-// ledger returns the one over the database's table of marks, or nil.
+// ledger returns the Ledger of the database's table of marks, or nil.
 func (s *store) ledger(ctx context.Context, o *Options) *sqladapter.Ledger {
 	m, err := findMarks(ctx, s.db, sqladapter.Config{Dialect: o.Server.Dialect(),
 		Namespace: cmp.Or(o.Namespace, "any"), Schema: o.Schema})
@@ -178,7 +179,7 @@ func (s *store) ledger(ctx context.Context, o *Options) *sqladapter.Ledger {
 	return m
 }
 
-// complete finds the one key whose ID begins with the prefix that was given.
+// complete finds the one key whose ID begins with the given prefix.
 func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) {
 	found, all, err := s.scan(ctx, false, func(e *redisadapter.Entry) bool {
 		return strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix)
@@ -203,19 +204,20 @@ func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) 
 	return dedup.Record{}, fmt.Errorf("the keys of this store are too many to know whether %s is the beginning of one ID alone: give all of it\n%s: %w", o.prefix, candidates(found), errNo)
 }
 
-// several is the answer where one key is wanted.
+// several is the error when more than one key fits.
 func several(n int, found []redisadapter.Entry) error {
 	return fmt.Errorf("%d keys fit: look with --id\n%s: %w", n, candidates(found), errNo)
 }
 
-// record reads one that was listed.
+// record reads the record of a key that was listed.
 func (s *store) record(ctx context.Context, id driver.ID) (dedup.Record, error) {
 	a := s.Lookup(ctx, []driver.ID{id})[0]
 	return a.Record, a.Err
 }
 
-// search looks for KEY in the labels, IDs and origins of the keys that are listed: first of those
-// past their point of no return, which an index has, and then of the others, for a while.
+// search looks for KEY in the labels, IDs and origins of the listed keys. It first searches the
+// keys past their point of no return, which are in an index, and then the others, for a limited
+// time.
 func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	if o.typed == "" && o.clue.at == nil {
 		return dedup.Record{}, nil
@@ -261,13 +263,12 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	return dedup.Record{}, nil
 }
 
-// labeled reports whether a label begins with the text, or ends with it: adapters put the key at
-// the end.
+// labeled reports whether a label begins or ends with the text: adapters put the key at the end.
 func labeled(label, text string) bool {
 	return text != "" && (strings.HasPrefix(label, text) || strings.HasSuffix(label, " "+text))
 }
 
-// how says by what the search has found a key.
+// how says which detail of a key the search has matched.
 func (o *Options) how(e *redisadapter.Entry) string {
 	switch {
 	case o.clue.at.of(&e.Record, o.group):
@@ -288,12 +289,12 @@ func searched(irreversible, all bool) string {
 	return "labels, IDs and origins of some of the keys"
 }
 
-// listedStates are all in which a key can be listed.
+// listedStates are all states in which a key can be listed.
 var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
 	driver.StateReleased, driver.StateUncertain}
 
-// scan goes over keys of the store until some fit, or ctx ends. complete is false when it has not
-// come to the end.
+// scan goes over keys of the store until enough fit, or ctx ends. complete is false if it did not
+// reach the end.
 func (s *store) scan(ctx context.Context, irreversible bool,
 	fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry, complete bool, err error) {
 	states := listedStates
@@ -323,7 +324,7 @@ func (s *store) scan(ctx context.Context, irreversible bool,
 	}
 }
 
-// candidates names keys, one a line.
+// candidates lists keys, one a line.
 func candidates(found []redisadapter.Entry) string {
 	lines := make([]string, 0, len(found))
 	for i := range found {
@@ -336,7 +337,7 @@ func candidates(found []redisadapter.Entry) string {
 	return strings.Join(lines, "\n")
 }
 
-// scopes are the flags that give a key its scope.
+// scopes explains the flags that give a key its scope.
 const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhooks and messages have a scope, without which they are not found:
     of a request      --method METHOD --url URL [--principal ACCOUNT]   (--route with Config.Route)
     of a gRPC call    --grpc /package.Service/Method [--principal ACCOUNT]
@@ -346,7 +347,7 @@ const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhoo
     of a queue        --scope SCOPE, which the consumer's log names
     of others         --scope SCOPE`
 
-// missing is what was not known of the key that was not found.
+// missing lists what the command did not know about the key that it did not find.
 func (s *store) missing(o *Options) []string {
 	all := o.notKnown
 	if o.Namespace == "" && o.id == "" {
@@ -361,7 +362,7 @@ func (s *store) missing(o *Options) []string {
 	return all
 }
 
-// none says that there is no record, where it was looked for, and what could not be known.
+// none says that there is no record, where the command looked, and what it could not know.
 func (s *store) none(o *Options) error {
 	text := fmt.Sprintf("no record of %s was found: %v", o.what(), errNone)
 	if len(o.looked) > 0 {

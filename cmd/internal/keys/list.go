@@ -20,45 +20,45 @@ import (
 // List is what --json writes of inflight and uncertain.
 type List struct {
 	Keys []View `json:"keys"`
-	// Complete says that these are all: nothing was interrupted, has failed, or was left out by
-	// --limit.
+	// Complete says that the list has all keys: nothing interrupted it, nothing failed, and --limit
+	// left none out.
 	Complete bool `json:"complete"`
-	// More says that --limit has ended it.
+	// More says that --limit has cut the list.
 	More bool `json:"more"`
-	// Looked is about how many keys were looked at, those of others in the same Redis among them,
-	// and Total how many there are. Both are null with SQL, where an index knows, and Total where
-	// Redis does not say it.
+	// Looked is about how many keys were looked at, including keys of other programs in the same
+	// Redis. Total is about how many there are. Both are null with SQL, which has an index. Total
+	// is null if Redis does not report it.
 	Looked *int64 `json:"looked_at"`
 	Total  *int64 `json:"of_about"`
-	// Exact counts, from an index, all keys that are chosen and are uncertain or, in flight, past
-	// their point of no return.
+	// Exact counts all chosen keys that are in an index: those that are uncertain, or in flight
+	// past their point of no return.
 	Exact int `json:"exact"`
-	// Foreign counts what this version cannot read.
+	// Foreign counts values that this version cannot read.
 	Foreign int `json:"foreign"`
 
 	found, pages int
 }
 
-// pageTime is how long one page of a list may take: so often a person sees how far it is.
+// pageTime is how long one page of a list may take: the bar moves after each page.
 const pageTime = 200 * time.Millisecond
 
 // pageScan is how many names one page may look at.
 const pageScan = 1_000_000
 
-// errEnough ends a sample.
+// errEnough ends a sample of the keys.
 var errEnough = errors.New("enough was seen")
 
-// collect goes over the store. Keys past their point of no return, and all that are uncertain, are
-// in an index: of those it has the oldest, and counts the rest. The others it looks for until there
-// are as many as wanted, or --for is over. With an error comes what was found until then; without a
-// page before it, nothing.
+// collect goes over the store. An index has the uncertain keys and those past their point of no
+// return: collect lists the oldest of them and counts the rest. It looks for other keys until it
+// has as many as wanted, or --for is over. With an error it returns what it found until then, or
+// nil if it has not read a page.
 func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (*List, error) {
 	now, err := s.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := collector{s: s, o: o, now: now, l: &List{Keys: []View{}}, errOut: errOut,
-		seen: make(map[driver.ID]bool)} // a SCAN may name a key twice
+		seen: make(map[driver.ID]bool)} // a SCAN may return a key twice
 	if o.Command != "inflight" {
 		err = c.run(ctx, false, driver.StateUncertain)
 		c.l.Exact = c.l.found
@@ -78,7 +78,7 @@ func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (*Lis
 	return c.l, err
 }
 
-// collector makes a list.
+// collector builds a list.
 type collector struct {
 	s      *store
 	o      *Options
@@ -88,7 +88,7 @@ type collector struct {
 	errOut io.Writer
 }
 
-// sample looks for keys in flight for as long as it may.
+// sample looks for keys in flight until --for is over.
 func (c *collector) sample(ctx context.Context) error {
 	if _, scanned := c.s.Store.(*redisadapter.Store); !scanned || c.o.For == 0 {
 		return c.run(ctx, false, driver.StateInProgress)
@@ -102,7 +102,7 @@ func (c *collector) sample(ctx context.Context) error {
 	return err
 }
 
-// run adds what is in a state. An index is read to its end.
+// run adds the keys in a state. It reads an index to its end.
 func (c *collector) run(ctx context.Context, irreversible bool, state driver.State) error {
 	var meter *progress.Meter
 	defer func() { meter.Stop() }()
@@ -129,7 +129,7 @@ func (c *collector) run(ctx context.Context, irreversible bool, state driver.Sta
 	}
 }
 
-// add lists a key, if it is chosen.
+// add lists a key, if the flags select it.
 func (c *collector) add(e *redisadapter.Entry) {
 	v := c.s.view(e.ID, &e.Record, c.now)
 	if c.seen[e.ID] || !strings.HasPrefix(e.Record.Label, c.o.Label) ||
@@ -141,7 +141,7 @@ func (c *collector) add(e *redisadapter.Entry) {
 	c.l.found++
 }
 
-// cut leaves the oldest keys.
+// cut keeps the oldest keys.
 func (l *List) cut(limit int) {
 	slices.SortStableFunc(l.Keys, func(a, b View) int { return cmp.Compare(age(&b), age(&a)) })
 	if l.More = len(l.Keys) > limit; l.More {
@@ -149,7 +149,7 @@ func (l *List) cut(limit int) {
 	}
 }
 
-// count adds how far a page has looked.
+// count adds how many keys a page has looked at.
 func (l *List) count(p *redisadapter.Page, inRedis bool) {
 	l.Foreign += p.Foreign
 	if !inRedis {
@@ -166,7 +166,7 @@ func (l *List) count(p *redisadapter.Page, inRedis bool) {
 	l.Looked = &looked
 }
 
-// age sorts; an unknown age comes last.
+// age is the sort key; an unknown age comes last.
 func age(v *View) int64 {
 	if v.ClaimedMS == nil {
 		return -1
@@ -174,8 +174,8 @@ func age(v *View) int64 {
 	return *v.ClaimedMS
 }
 
-// printList writes what there is, also of a list that has not come to its end: its error is
-// returned.
+// printList writes the list, even if it is not complete. Then it returns the error that ended the
+// list.
 func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) error {
 	l, err := s.collect(ctx, o, std.Err)
 	if l == nil {
@@ -220,7 +220,7 @@ func (l *List) print(s *cli.Streams, state string) error {
 	return s.Lines(0, l.sum(state))
 }
 
-// sum is the last line: how many there are, and whether these are all.
+// sum is the last line: how many keys there are, and whether the list is complete.
 func (l *List) sum(state string) string {
 	text := fmt.Sprintf("%d %s", len(l.Keys), state)
 	switch {

@@ -15,19 +15,19 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Location is where a store is, by the flags of all commands that look into one.
+// Location says where a store is, by the flags of all commands that look into one.
 type Location struct {
 	Server server.Options
-	// Prefix and Secret are of the store in Redis.
+	// Prefix and Secret are for a store in Redis.
 	Prefix string
 	Secret []byte
-	// Schema and Table are of the store in a database.
+	// Schema and Table are for a store in a database.
 	Schema, Table string
 
 	secretEnv string
 }
 
-// RedisFlags registers the flags of a store in Redis alone.
+// RedisFlags registers only the flags of a store in Redis.
 func (l *Location) RedisFlags(f *cli.Flags) {
 	l.Server.RedisFlags(f)
 	f.StringVar(&l.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
@@ -47,7 +47,7 @@ func (l *Location) Flags(f *cli.Flags) {
 	f.Setting("schema", "table")
 }
 
-// CheckRedis is Check where there are RedisFlags alone.
+// CheckRedis is Check for a command that has only RedisFlags.
 func (l *Location) CheckRedis() error {
 	if l.secretEnv != "" {
 		if l.Secret = []byte(os.Getenv(l.secretEnv)); len(l.Secret) == 0 {
@@ -76,12 +76,12 @@ func (l *Location) Check() error {
 
 // Opened is a store that exists.
 type Opened struct {
-	// Store lists its keys, too; see console.Lister.
+	// Store can also list its keys; see console.Lister.
 	Store dedup.Store
-	// Name says what it is, and Layout what it keeps in Redis.
+	// Name says what kind of store it is, and Layout what it keeps in Redis.
 	Name   string
 	Layout redisadapter.Layout
-	// Window is the one for all its keys, or zero.
+	// Window applies to all its keys; zero if keys have windows of their own.
 	Window time.Duration
 	// Redis is its client; nil for a database.
 	Redis redis.UniversalClient
@@ -89,7 +89,7 @@ type Opened struct {
 	Close func()
 }
 
-// Open connects, and makes nothing: a prefix or a table that nobody has used is an error.
+// Open connects, and creates nothing: a prefix or a table that nobody has used is an error.
 func (l *Location) Open(ctx context.Context) (*Opened, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -101,7 +101,8 @@ func (l *Location) Open(ctx context.Context) (*Opened, error) {
 		Redis: s.redis, Close: s.close}, nil
 }
 
-// TakeWindow fills in --window, or compares it with the one that a layout has for all its keys.
+// TakeWindow fills in --window, or compares it with the window that the layout has for all its
+// keys.
 func (o *Opened) TakeWindow(window *time.Duration) error {
 	return takeWindow(window, o.Window)
 }

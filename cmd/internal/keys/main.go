@@ -14,21 +14,22 @@ import (
 	"github.com/onceward/onceward/internal/settle"
 )
 
-// openTime bounds how long a server may take to answer the first questions, callTime one call.
+// openTime bounds how long a server may take to answer the first questions. callTime bounds one
+// call.
 const (
 	openTime = 15 * time.Second
 	callTime = 15 * time.Second
 )
 
-// errNo ends a command that leaves things as they are.
+// errNo ends a command that changes nothing.
 var errNo = errors.New("left as it is")
 
-// errNone is that there is nothing which could be left, or shown: often a part of the name is
-// another.
+// errNone says that there is no record to change or to show. Often a part of the key's name is
+// wrong.
 var errNone = errors.New(
 	"never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
 
-// run opens the store, and does what the command says.
+// run opens the store, and runs the command.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -59,7 +60,7 @@ func (s *store) run(ctx context.Context, o *Options, std *cli.Streams) error {
 	return s.inspect(ctx, o, std)
 }
 
-// look reads the key, and how things stand.
+// look reads the key, and what is known about it.
 func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -70,7 +71,7 @@ func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error
 	now, err := s.now(ctx)
 	v := s.view(o.ID, &r, now)
 	if o.ID == (driver.ID{}) {
-		v.ID = "" // KEY has led to none
+		v.ID = "" // KEY has led to no key
 	}
 	v.Key, v.FoundBy, v.Looked = o.typed, o.foundAs, o.looked
 	v.Owner.name(o)
@@ -99,7 +100,7 @@ func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error
 	return err
 }
 
-// ask shows the key, and wants a yes.
+// ask shows the key, and requires a yes.
 func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Streams) error {
 	if !o.Yes {
 		if err := v.print(std, o.what()); err != nil {
@@ -109,7 +110,7 @@ func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Stream
 	return o.confirm(ctx, what, std)
 }
 
-// confirm wants a yes.
+// confirm requires a yes.
 func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams) error {
 	if o.Yes {
 		return nil
@@ -121,7 +122,7 @@ func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams
 	return err
 }
 
-// ended is what resolve and forget answer to --json.
+// ended is what resolve and forget write with --json.
 type ended struct {
 	ID  string `json:"id"`
 	Was string `json:"was"`
@@ -175,7 +176,7 @@ func (s *store) completeWindow(o *Options) error {
 	return nil
 }
 
-// end is the state that resolve leaves a key in.
+// end is the state in which resolve leaves a key.
 func (o *Options) end() driver.State {
 	if o.Released {
 		return driver.StateReleased
@@ -191,12 +192,12 @@ func (s *store) settle(ctx context.Context, o *Options, k settle.Key) error {
 	return settle.Done(ctx, s.Store, k)
 }
 
-// seen is the key as it was shown.
+// seen is the key as the user saw it.
 func (o *Options) seen(r *dedup.Record) settle.Key {
 	return settle.Key{ID: o.ID, Seen: *r, Window: o.Window, Hold: o.Hold}
 }
 
-// change makes the change that was confirmed, and says what has become of the key.
+// change makes the confirmed change, and reports the new state of the key.
 func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Streams,
 	settled func(context.Context) (driver.State, error)) error {
 	calling, cancel := context.WithTimeout(ctx, callTime)
@@ -213,7 +214,7 @@ func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Stream
 	return o.report(v, is.String(), std.Out)
 }
 
-// audit writes down who has changed the key.
+// audit logs who has changed the key.
 func (o *Options) audit(std *cli.Streams, v *View, is string, args ...any) {
 	cli.Audit(std.Err, o.Command, append([]any{"id", v.ID, "key", o.what(), "store", v.Store,
 		"was", v.State, "is", is}, args...)...)

@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// findMarks reads from the tables what the Config of the programs says: the kind of the ids, and
-// whether marks are in generations. Otherwise whoever looks would have to know it, and a wrong
-// answer would look like a key that is not there.
+// findMarks reads from the tables two settings of the programs' Config: the kind of the ids, and
+// whether marks are in generations. Otherwise the user would have to know them, and a wrong value
+// would look like a missing key.
 func findMarks(ctx context.Context, db *sql.DB, cfg sqladapter.Config) (*sqladapter.Ledger, error) {
 	marks, err := sqladapter.New(cfg)
 	if err != nil {
@@ -31,7 +31,7 @@ func findMarks(ctx context.Context, db *sql.DB, cfg sqladapter.Config) (*sqladap
 		return sqladapter.New(cfg)
 	}
 	cfg.Retention = sqladapter.Generations
-	cfg.Window = time.Hour // there must be one, and nothing that is looked up depends on it
+	cfg.Window = time.Hour // it must be set, and a lookup does not depend on it
 	if inGenerations, newErr := sqladapter.New(cfg); newErr == nil && has(ctx, inGenerations, db) {
 		return inGenerations, nil
 	}
@@ -40,12 +40,12 @@ func findMarks(ctx context.Context, db *sql.DB, cfg sqladapter.Config) (*sqladap
 
 // has reports whether a Ledger's tables are there.
 func has(ctx context.Context, m *sqladapter.Ledger, db *sql.DB) bool {
-	var input *dedup.InputError // this key carries no time
+	var input *dedup.InputError // the key "any" carries no time
 	_, _, err := m.Lookup(ctx, db, "any")
 	return err == nil || errors.As(err, &input)
 }
 
-// mark reads one as a record.
+// mark reads a mark as a record.
 func (s *store) mark(ctx context.Context, spec *keyspec.Spec) (dedup.Record, error) {
 	m, found, err := s.marks.Lookup(ctx, s.db, spec.Key, dedup.WithScope(spec.Scope))
 	var input *dedup.InputError

@@ -21,21 +21,21 @@ type Options struct {
 	Command string
 	Location
 	raw
-	// typed is KEY, and ID that of it, unless it was given itself.
+	// typed is KEY as the user typed it. ID is its ID, or that of --id.
 	typed string
 	ID    driver.ID
-	// clue is what KEY says besides, and candidates are the keys that it may stand for. looked and
-	// notKnown say where they were looked for, and foundAs how the key was found.
+	// clue is what else KEY says, and candidates are the keys that it may stand for. looked says
+	// where the command looked, notKnown what it could not know, and foundAs how it found the key.
 	clue       clue
 	candidates []candidate
 	looked     []Looked
 	notKnown   []string
 	foundAs    string
-	// Kafka is asked for names of topics and groups.
+	// Kafka is asked for the names of topics and groups.
 	Kafka broker.Options
-	// Spec is what was said of the key; its Namespace is that of the Deduper.
+	// Spec is what the flags say about the key; its Namespace is that of the Deduper.
 	keyspec.Spec
-	// prefix is the beginning of an ID, instead of all of it.
+	// prefix is the beginning of an ID, if the user did not give all of it.
 	prefix         string
 	Marks          bool
 	Result         bool
@@ -56,11 +56,11 @@ const (
 	defaultHold  = time.Hour
 )
 
-// raw are flags that need a second look.
+// raw holds flags that are parsed later.
 type raw struct{ id, body, group, topic string }
 
-// finds reports whether the command looks for a key by whatever is known of it; the commands that
-// change a key want to be told which one.
+// finds reports whether the command looks for a key by whatever is known about it. Commands that
+// change a key require its exact name.
 func (o *Options) finds() bool { return o.Command == "inspect" || o.Command == "explain" }
 
 // lists reports whether the command is about many keys.
@@ -140,7 +140,7 @@ func (o *Options) keyFlags(f *cli.Flags) {
 	f.StringVar(&o.EventType, "event-type", "", "of a webhook with --body: its `type`, such as push")
 }
 
-// name finds the ID that the command is about.
+// name sets the ID that the command is about.
 func (o *Options) name(operands []string) error {
 	r := o.raw
 	want := 0
@@ -192,7 +192,7 @@ func (o *Options) name(operands []string) error {
 	return err
 }
 
-// leastPrefix is how many digits of an ID are enough to look for it.
+// leastPrefix is how many digits of an ID a search needs at least.
 const leastPrefix = 4
 
 // identify reads --id.
@@ -224,7 +224,7 @@ func (o *Options) identify() error {
 	return nil
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check(operands []string) error {
 	if err := o.name(operands); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (o *Options) check(operands []string) error {
 	return nil
 }
 
-// what names the key for people, without line breaks or control characters of a terminal.
+// what names the key for people. It has no line breaks and no control characters of a terminal.
 func (o *Options) what() string {
 	switch {
 	case o.Namespace == "" && o.ID != driver.ID{}:

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// pages is where the pages are that explain what to do.
+// pages is the base address of the pages that explain what to do.
 const pages = "https://github.com/onceward/onceward/blob/main/docs/"
 
 // reason says what a record means and what to do about it.
@@ -125,7 +125,8 @@ func (e *Explanation) uncertain(o *Options) {
 	e.Page = pages + "runbooks/uncertain.md"
 }
 
-// where are the flags that lead to the same store again, without a DSN: it may have a password.
+// where returns the flags that lead to the same store again. A DSN is left out, because it may
+// contain a password.
 func (o *Options) where() (flags string) {
 	given := [][2]string{{"prefix", o.Prefix}, {"table", o.Table}, {"schema", o.Schema}}
 	if o.Prefix == redisadapter.DefaultPrefix {
@@ -139,7 +140,7 @@ func (o *Options) where() (flags string) {
 	return flags
 }
 
-// around says what of the servers may have to do with it.
+// around says how the servers may have affected the key.
 func (e *Explanation) around() {
 	for i := range e.Servers {
 		s := &e.Servers[i]

@@ -16,18 +16,19 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlpreflight"
 )
 
-// Server is what one of the store's servers says of itself.
+// Server is what one server of the store reports about itself.
 type Server struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// StartedMS is null where it is not known.
+	// StartedMS is null if it is not known.
 	StartedMS *int64 `json:"started_ms_ago"`
-	// Evicted counts keys since then. Promoted says that it took over from another master.
+	// Evicted counts evicted keys since the start. Promoted says that the server took over from
+	// another master.
 	Evicted  int64 `json:"evicted_keys"`
 	Promoted bool  `json:"promoted"`
-	// Replica says that it is one.
+	// Replica says that the server is a replica.
 	Replica bool `json:"replica"`
-	// More are counters of the database.
+	// More holds further counters of the database.
 	More map[string]int64 `json:"more,omitempty"`
 }
 
@@ -48,8 +49,8 @@ func (s *Server) String() string {
 	return text
 }
 
-// askServers asks the servers of the store. An answer that they refuse is not known, and is not an
-// error: the record is there.
+// askServers asks the servers of the store. If they refuse to answer, that goes to NotKnown and is
+// not an error: the record is still shown.
 func (s *store) askServers(ctx context.Context, o *Options, e *Explanation) {
 	var err error
 	if s.redis != nil {
@@ -90,7 +91,7 @@ func redisServers(ctx context.Context, client redis.UniversalClient) (all []Serv
 	return all, err
 }
 
-// redisServer reads INFO.
+// redisServer reads the answer to INFO.
 func redisServer(name string, info *redis.InfoCmd) Server {
 	s := Server{Name: name, Version: info.Item("Server", "redis_version"),
 		Replica: info.Item("Replication", "role") == "slave"}
@@ -99,13 +100,14 @@ func redisServer(name string, info *redis.InfoCmd) Server {
 		s.StartedMS = &ms
 	}
 	s.Evicted, _ = strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64)
-	// A second replication id is that of the master that it followed before it was promoted.
+	// A second replication id belongs to the master that this server followed before it was
+	// promoted.
 	s.Promoted = strings.Trim(info.Item("Replication", "master_replid2"), "0") != ""
 	return s
 }
 
-// facts are statements that answer with one number each. The first is the age of the process in
-// milliseconds, the second 1 for a replica.
+// facts are statements that return one number each. The first is the age of the process in
+// milliseconds, the second is 1 for a replica.
 var facts = map[sqladapter.Dialect][][2]string{
 	sqladapter.Postgres: {
 		{"started", `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint`},
@@ -121,7 +123,7 @@ var facts = map[sqladapter.Dialect][][2]string{
 	},
 }
 
-// sqlServer asks a database.
+// sqlServer asks a database about itself.
 func sqlServer(ctx context.Context, s *store, o *Options) (server Server, err error) {
 	server = Server{Name: s.name, More: map[string]int64{}}
 	for _, fact := range facts[o.Server.Dialect()] {

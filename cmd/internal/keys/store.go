@@ -24,29 +24,29 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// store is what the commands ask.
+// store is the store that the commands read.
 type store struct {
 	dedup.Store
-	// name says what it is, and layout what it keeps: empty where that is a record for each key.
+	// name says what kind of store it is. layout is empty for a store with a record for each key.
 	name   string
 	layout redisadapter.Layout
-	// window is the one for all keys, or zero.
+	// window applies to all keys; zero if keys have windows of their own.
 	window time.Duration
-	// now is its clock.
+	// now reads the store's clock.
 	now   func(ctx context.Context) (time.Time, error)
-	marks *sqladapter.Ledger // instead of Store
+	marks *sqladapter.Ledger // used instead of Store
 	db    *sql.DB
 	redis redis.UniversalClient
 	close func()
 }
 
-// Close disconnects; it is harmless to do so twice.
+// Close disconnects. It may be called twice.
 func (s *store) Close() error {
 	s.close()
 	return nil
 }
 
-// open connects. It makes nothing: neither a layout record nor a table.
+// open connects. It creates nothing: neither a layout record nor a table.
 func open(ctx context.Context, o *Options) (*store, error) {
 	if o.Server.Redis != "" {
 		return openRedis(ctx, o)
@@ -83,7 +83,7 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	opened, err := redisadapter.New(ctx, client, opts)
 	switch {
 	case err != nil && server.Clustered(ctx, client):
-		return nil, server.ErrClustered // this node has the slot of the layout's record
+		return nil, server.ErrClustered // the record of the layout is in a slot of this node
 	case err != nil:
 		return nil, fmt.Errorf("--redis: %w", err)
 	}
@@ -94,11 +94,11 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	}, nil
 }
 
-// layout reads with what settings the keys were written: lines of a name and a value, behind a
-// header, see redisadapter's layout.go. New compares them once more.
+// layout reads the settings with which the keys were written. The record has a header and then
+// lines of a name and a value; see redisadapter's layout.go. New compares the settings again.
 func (o *Options) layout(text string) (redisadapter.Options, error) {
-	// The server's settings are doctor's concern: an operator needs these commands most when it
-	// loses keys.
+	// Risky settings of the server are for doctor to report: an operator needs these commands most
+	// when the server loses keys.
 	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true,
 		OnFinding: func(preflight.Finding) {}}
 	set := make(map[string]string)
@@ -112,7 +112,7 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 			o.Prefix, wrapper)
 	}
 	switch set["layout"] {
-	case "full", "rich", "seen_only": // the last two are names of before
+	case "full", "rich", "seen_only": // the last two are old names
 		opts.Layout = redisadapter.Full
 	case "compact", "mixed":
 		opts.Layout = redisadapter.Compact
@@ -142,7 +142,7 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	return opts, nil
 }
 
-// expected is the largest number of keys that makes so many shards.
+// expected is the largest number of keys that gives this many shards.
 func expected(layout redisadapter.Layout, shards int) int {
 	const most = 1 << 40
 	return sort.Search(most, func(i int) bool {
@@ -150,7 +150,7 @@ func expected(layout redisadapter.Layout, shards int) int {
 	})
 }
 
-// clocks of databases, in milliseconds since 1970.
+// clocks are expressions for a database's time, in milliseconds since 1970.
 var clocks = map[sqladapter.Dialect]string{
 	sqladapter.Postgres: `SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint`,
 	sqladapter.MySQL:    `SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`,
@@ -207,8 +207,8 @@ func (s *store) named(dialect sqladapter.Dialect) *store {
 	return s
 }
 
-// list is a page; irreversible, of the keys past their point of no return alone. Its counts of keys
-// that were looked at are those of Redis.
+// list returns a page. With irreversible, it has only keys past their point of no return. Only
+// Redis counts the keys that were looked at.
 func (s *store) list(ctx context.Context, cursor string, irreversible bool,
 	states ...driver.State) (p redisadapter.Page, err error) {
 	if r, ok := s.Store.(*redisadapter.Store); ok {
@@ -228,7 +228,7 @@ func (s *store) list(ctx context.Context, cursor string, irreversible bool,
 	return p, err
 }
 
-// title says what the store is, with its layout.
+// title says what kind of store it is, with its layout.
 func (s *store) title() string {
 	if s.name == "redis" {
 		return s.name + " " + s.layout.String()

@@ -12,52 +12,54 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// View is what is shown of a key, and what --json writes. A field that is null is not kept, or has
-// no meaning in the state.
+// View is what the commands show of a key, and what --json writes. A field is null if the store
+// does not keep it, or if it has no meaning in this state.
 type View struct {
 	ID  string `json:"id"`
 	Key string `json:"key,omitempty"`
-	// FoundBy says what has led to the key, and Looked where it was looked for.
+	// FoundBy says what led to the key, and Looked where the command looked for it.
 	FoundBy string   `json:"found_by,omitempty"`
 	Looked  []Looked `json:"looked,omitempty"`
 
 	Store string `json:"store"`
 	State string `json:"state"`
-	// Attempt counts claims. Fence is that of the newest.
+	// Attempt counts claims. Fence is that of the newest claim.
 	Attempt *int    `json:"attempt"`
 	Fence   *uint64 `json:"fence"`
 	// Owner is the message that made the newest claim.
 	Owner *Owner `json:"owner"`
-	// LeaseLeftMS is of a key in flight; negative when the lease has lapsed.
+	// LeaseLeftMS is only set for a key in flight. It is negative when the lease has lapsed.
 	LeaseLeftMS *int64 `json:"lease_left_ms"`
-	// ClaimedMS is how long ago the newest claim was won, FirstSeenMS the first one: known when
-	// there was no other. DoneMS is how long ago the key ended, KeptMS for how much longer it is
-	// remembered.
+	// ClaimedMS is how long ago the newest claim was won. FirstSeenMS is the same for the first
+	// claim; it is known only if there was no other. DoneMS is how long ago the key ended. KeptMS
+	// is how much longer the store remembers it.
 	ClaimedMS   *int64 `json:"claimed_ms_ago"`
 	FirstSeenMS *int64 `json:"first_seen_ms_ago"`
 	DoneMS      *int64 `json:"done_ms_ago"`
 	KeptMS      *int64 `json:"kept_ms"`
-	// Irreversible says that the irreversible part may have begun.
+	// Irreversible says that the irreversible part of the effect may have begun.
 	Irreversible bool   `json:"irreversible"`
 	Fingerprint  string `json:"fingerprint,omitempty"`
 	Label        string `json:"label,omitempty"`
 	StepsBytes   int    `json:"steps_bytes,omitempty"`
-	// ResultBytes is null when there is none. Preview is its beginning, quoted as Go does.
+	// ResultBytes is null when there is no result. Preview is the beginning of the result, quoted
+	// like a Go string.
 	ResultBytes *int   `json:"result_bytes"`
 	Preview     string `json:"result_preview,omitempty"`
-	// NoResult says that there was one, which was not kept.
+	// NoResult says that there was a result, which the store did not keep.
 	NoResult bool `json:"result_not_kept"`
 
-	// member: only that it is done is known. mark: a mark, of which there is no claim.
+	// member: it is only known that the key is done. mark: the record is a mark, which has no
+	// claim.
 	member, mark bool
-	record       dedup.Record // as it was shown
+	record       dedup.Record // as the user saw it
 	layout       redisadapter.Layout
 }
 
 // Owner is where the message of a claim came from.
 type Owner struct {
-	// Source is the name of what SourceDigest is of, where it is known: of a message in Kafka
-	// "group/topic", and of a queue its scope.
+	// Source is the text behind SourceDigest, if it is known: "group/topic" for a message in Kafka,
+	// the scope for one in a queue.
 	Source       string `json:"source,omitempty"`
 	SourceDigest string `json:"source_digest"`
 	Partition    int32  `json:"partition"`
@@ -67,7 +69,7 @@ type Owner struct {
 
 func digestText(o driver.Origin) string { return fmt.Sprintf("%016x", o.Digest()) }
 
-// is notes the name of the source, if it is that one.
+// is sets Source if the digest is that of source, and reports whether it is.
 func (o *Owner) is(source string) bool {
 	if o == nil || source == "" || digestText(driver.Origin{Source: source}) != o.SourceDigest {
 		return false
@@ -76,21 +78,21 @@ func (o *Owner) is(source string) bool {
 	return true
 }
 
-// name notes the name of the source where the flags have it.
+// name sets Source if the flags name it.
 func (o *Owner) name(of *Options) {
 	if !o.is(of.Scope) && of.clue.at != nil {
 		o.is(of.group + "/" + of.clue.at.topic)
 	}
 }
 
-// fenceTicks are to the millisecond: a claim's fence is the store's clock when it was won, or a
-// little more.
+// fenceTicks is the number of fences per millisecond: a claim's fence is the store's time when the
+// claim was won, or a little more.
 const fenceTicks = 1024
 
-// maxPreview is how much of a result is shown, in bytes.
+// maxPreview is how many bytes of a result are shown.
 const maxPreview = 200
 
-// view makes a View of a record. now is the store's clock.
+// view makes a View of a record. now is the store's time.
 func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	v := View{
 		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(),
@@ -130,7 +132,7 @@ func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	return v
 }
 
-// claim fills in the newest claim.
+// claim sets the fields about the newest claim.
 func (v *View) claim(r *dedup.Record, now time.Time) {
 	attempt, fence := r.Attempt, r.Fence
 	v.Attempt, v.Fence = &attempt, &fence
@@ -148,7 +150,7 @@ func (v *View) claim(r *dedup.Record, now time.Time) {
 	}
 }
 
-// preview shows the beginning of a result.
+// preview sets the beginning of a result.
 func (v *View) preview(result []byte) {
 	if result == nil {
 		return
@@ -159,7 +161,7 @@ func (v *View) preview(result []byte) {
 	}
 }
 
-// styles are those of states that a person has to do something about.
+// styles mark the states that an operator has to act on.
 var styles = map[string]cli.Style{
 	driver.StateUncertain.String(): cli.Yellow, driver.StateFailed.String(): cli.Red,
 }
@@ -177,7 +179,7 @@ func (v *View) print(s *cli.Streams, name string) error {
 	return s.Fields(fields...)
 }
 
-// fields are those of a key that is there.
+// fields lists the fields of a key that has a record.
 func (v *View) fields() (all [][2]string) {
 	line := func(what, value string) { all = append(all, [2]string{what, value}) }
 	missing := "not kept"
@@ -271,5 +273,5 @@ func lease(ms int64) string {
 	return short(ms) + " left"
 }
 
-// short is a duration with the precision that people want.
+// short formats a duration with the precision that people want.
 func short(ms int64) string { return cli.Round(time.Duration(ms) * time.Millisecond).String() }

@@ -17,8 +17,8 @@ func Is(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Only answers requests that do not name such a host with an error: a name of somebody else's that
-// leads here would make the pages theirs (DNS rebinding).
+// Only refuses requests whose Host is not such an address. Otherwise another site could let its own
+// name lead here, and read these pages as its own (DNS rebinding).
 func Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Is(r.Host) {

@@ -16,29 +16,30 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// nobody is a namespace, a group and a key of which nothing is on record.
+// nobody is a namespace, a group and a key without any record.
 const nobody = "onceward.migrate"
 
-// component is what the four kinds have in common. Calls take the pool that it was made with.
+// component is what the four kinds of tables have in common. Its calls use the pool that it was
+// made with.
 type component struct {
 	table  string
 	newest int
-	// holds says what goes when all versions are undone.
+	// holds says what is lost when all versions are undone.
 	holds string
 
 	version func(ctx context.Context) (int, error)
 	up      func(ctx context.Context, to int) error
 	down    func(ctx context.Context, to int) error
-	// read looks for what cannot be there: it fails on tables of another form.
+	// read looks up a key that does not exist: it fails if the tables have another form.
 	read func(ctx context.Context) error
-	// check is of tables that have the newest version.
+	// check is for tables that have the newest version.
 	check func(ctx context.Context) error
 
 	sql          func() string
 	files, goose func() fs.FS
 }
 
-// newComponent checks names and settings; errors name the flag. It does not touch the database.
+// newComponent checks names and settings. Its errors name the flag. It does not touch the database.
 func newComponent(o *Options, db *sql.DB) (*component, error) {
 	made := map[string]func(*Options, *sql.DB) (*component, error){
 		"marks": newMarks, "fence": newFence, "store": newStore, "outbox": newOutbox,
@@ -47,7 +48,7 @@ func newComponent(o *Options, db *sql.DB) (*component, error) {
 	return c, cli.Named(err)
 }
 
-// versioned has what all of sqladapter have.
+// versioned holds what all components of sqladapter have.
 func versioned(m *migration.Set, db *sql.DB) *component {
 	return &component{
 		newest:  m.Newest(),
@@ -58,10 +59,10 @@ func versioned(m *migration.Set, db *sql.DB) *component {
 	}
 }
 
-// leastWindow stands for one that was not given, where none is put on record: any is longer.
+// leastWindow replaces a window that was not given, where none is recorded. Any other is longer.
 const leastWindow = time.Millisecond
 
-// nobodys are keys that nobody has, of the kinds of ids.
+// nobodys are keys without a record, one for each kind of id.
 var nobodys = map[sqladapter.IDTime]string{0: nobody,
 	sqladapter.UUIDv7: "00000000-0000-7000-8000-000000000000",
 	sqladapter.ULID:   "00000000000000000000000000", sqladapter.Snowflake: "1"}
@@ -89,7 +90,7 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 		if to < c.newest {
 			return step(ctx, to)
 		}
-		return m.Migrate(ctx, db) // with the window
+		return m.Migrate(ctx, db) // also records the window
 	}
 	return c, nil
 }
@@ -125,7 +126,7 @@ func newStore(o *Options, db *sql.DB) (*component, error) {
 	return c, nil
 }
 
-// boxDialects are those of an outbox.
+// boxDialects are the dialects of an outbox.
 var boxDialects = map[sqladapter.Dialect]outbox.Dialect{
 	sqladapter.Postgres: outbox.Postgres, sqladapter.MySQL: outbox.MySQL,
 	sqladapter.SQLite: outbox.SQLite,

@@ -18,47 +18,47 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// State is what there is, and what is to be done about it.
+// State says what there is, and what is to be done.
 type State struct {
 	Kind    string `json:"kind"`
 	Dialect string `json:"dialect"`
 	Schema  string `json:"schema,omitempty"`
 	Table   string `json:"table"`
-	// Version is on record, zero for none; Newest is known to this program.
+	// Version is the recorded one, zero for none. Newest is the newest that this program knows.
 	Version int `json:"version"`
 	Newest  int `json:"newest"`
-	// Target is the version that is wanted.
+	// Target is the version to reach.
 	Target int `json:"target"`
-	// Steps are to be taken, or, with Applied, were.
+	// Steps are the steps to take or, with Applied, the steps that were taken.
 	Steps []Step `json:"steps"`
-	// Drops says what is lost by the steps.
+	// Drops says what the steps delete.
 	Drops string `json:"drops,omitempty"`
-	// Window says that the one on record is shorter than the one that was given, and is to be
-	// raised, or was.
+	// Window says that the recorded window is shorter than the given one, and is to be raised. With
+	// Applied, it was raised.
 	Window bool `json:"raise_window,omitempty"`
-	// Note is about what was found.
+	// Note says what is unusual about the tables.
 	Note string `json:"note,omitempty"`
 	// Applied says that the steps were taken.
 	Applied bool `json:"applied"`
 }
 
-// Step leads from a version to the next, or to the one before.
+// Step leads from a version to the next one, or to the one before.
 type Step struct {
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Name of the version that is applied or undone.
+	// Name is that of the version that is applied or undone.
 	Name string `json:"name"`
-	// Drops are the statements of a step downwards that drop something.
+	// Drops are the statements of a downward step that drop something.
 	Drops []string `json:"drops,omitempty"`
-	// Milliseconds that it took; zero before it is taken.
+	// Milliseconds is how long the step took; zero before it is taken.
 	Milliseconds float64 `json:"ms,omitempty"`
 }
 
 // done reports whether there is nothing to do.
 func (s *State) done() bool { return len(s.Steps) == 0 && !s.Window }
 
-// look finds out what there is. It changes nothing. Tables that nobody should go on with are
-// errors.
+// look finds out what there is, and changes nothing. It returns an error if the tables are in a
+// state in which they must not be migrated.
 func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, error) {
 	s := &State{Kind: o.Kind, Dialect: o.Dialect.String(), Schema: o.Schema, Table: c.table,
 		Newest: c.newest, Target: o.To}
@@ -87,7 +87,7 @@ func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, er
 	return s, s.plan(c.files())
 }
 
-// compare holds what is on record against what is there; columns are nil where no table is.
+// compare checks the tables against the recorded version; columns are nil if there is no table.
 func (s *State) compare(ctx context.Context, c *component, columns []string) error {
 	switch {
 	case s.Version == 0 && s.Target > 0 && columns != nil:
@@ -107,7 +107,8 @@ func (s *State) compare(ctx context.Context, c *component, columns []string) err
 	return nil
 }
 
-// unrecorded is a table that has the name: ours, in part or as a whole, or another's.
+// unrecorded checks a table that is not on record: it may be ours, in part or as a whole, or
+// another program's.
 func (s *State) unrecorded(ctx context.Context, c *component, columns []string) error {
 	err := c.read(ctx)
 	switch {
@@ -125,7 +126,7 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 		s.kind(), err)
 }
 
-// known reports whether the statements that make our tables have these columns.
+// known reports whether all of the columns occur in the statements that make our tables.
 func known(text string, columns []string) bool {
 	text = comments.ReplaceAllString(text, "")
 	for _, column := range columns {
@@ -137,7 +138,7 @@ func known(text string, columns []string) bool {
 	return true
 }
 
-// name is the table with its schema.
+// name is the name of the table, with its schema.
 func (s *State) name() string {
 	if s.Schema == "" {
 		return s.Table
@@ -145,14 +146,15 @@ func (s *State) name() string {
 	return s.Schema + "." + s.Table
 }
 
-// kind as it is in a sentence.
+// kind names the kind in a sentence.
 func (s *State) kind() string {
 	return map[string]string{"marks": "marks", "fence": "fences", "store": "claims",
 		"outbox": "an outbox"}[s.Kind]
 }
 
-// columnsOf a table, or a view; nil when there is none. It is asked in a transaction, because with
-// autocommit off MySQL would leave one open on the connection.
+// columnsOf returns the columns of a table or view, or nil if there is none. It asks in a
+// transaction that it ends: with autocommit off, MySQL would otherwise leave one open on the
+// connection.
 func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (columns []string,
 	err error) {
 	mark := byte('"')
@@ -188,7 +190,7 @@ var (
 	drops    = regexp.MustCompile(`(?m)^(DROP|ALTER) [^;]+;`)
 )
 
-// plan lists the steps by the names of their files.
+// plan lists the steps, with names from the files.
 func (s *State) plan(files fs.FS) error {
 	s.Steps = []Step{} // no null in JSON
 	names, downs, err := read(files, s.Newest)
@@ -205,8 +207,8 @@ func (s *State) plan(files fs.FS) error {
 	return nil
 }
 
-// dropsTables reports whether a step downwards drops a table, and not only indexes and columns that
-// hold nothing of a user's.
+// dropsTables reports whether a downward step drops a table. Other steps drop only indexes, and
+// columns without a user's data.
 func (s *State) dropsTables() bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
 		return slices.ContainsFunc(step.Drops, func(drop string) bool {
@@ -215,7 +217,7 @@ func (s *State) dropsTables() bool {
 	})
 }
 
-// read finds the names of versions, and what undoes them.
+// read finds the names of the versions, and the statements that undo them.
 func read(files fs.FS, newest int) (names, downs []string, err error) {
 	names, downs = make([]string, newest+1), make([]string, newest+1)
 	entries, err := fs.ReadDir(files, ".")

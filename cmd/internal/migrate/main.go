@@ -13,17 +13,17 @@ import (
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
-// lookTime bounds what a server may take to tell what there is. A migration is not bounded.
+// lookTime bounds how long a server may take to report its state. A migration has no bound.
 const lookTime = 15 * time.Second
 
-// longStep is how long a step takes that is shown where there is no terminal.
+// longStep is how long a step must take to be shown when there is no terminal.
 const longStep = 2 * time.Second
 
-// errLeft ends a command that leaves things as they are.
+// errLeft ends a command that changes nothing.
 var errLeft = errors.New("left as it is")
 
 // run shows what is to be done, and does it with --apply. It returns soon after ctx has ended: the
-// step that is under way then is undone, or, in MySQL, begun again by the next run.
+// step that is running is rolled back or, in MySQL, the next run begins it again.
 func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 	db, err := o.open()
 	if err != nil {
@@ -67,7 +67,7 @@ func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 	return nil
 }
 
-// open makes a pool. For --dialect it is never connected: stores want one to be made.
+// open makes a pool. With --dialect it never connects, but a store needs a pool.
 func (o *Options) open() (*sql.DB, error) {
 	if o.Server.SQL == "" {
 		return sql.Open("sqlite", ":memory:")
@@ -75,7 +75,7 @@ func (o *Options) open() (*sql.DB, error) {
 	return o.Server.OpenSQL(true)
 }
 
-// apply takes the steps, and puts down which were taken: another run may have taken some.
+// apply takes the steps, and records which ones it took: another run may have taken some.
 func (s *State) apply(ctx context.Context, o *Options, c *component,
 	std *cli.Streams) error {
 	act := c.up
@@ -109,8 +109,8 @@ func (s *State) apply(ctx context.Context, o *Options, c *component,
 	return err
 }
 
-// watched acts, and returns the steps that were taken. It ignores steps that a driver
-// reports after act has returned, because it did not obey its context.
+// watched calls act, and returns the steps that were taken. A driver that ignores its context may
+// report steps after act has returned: watched leaves them out.
 func (s *State) watched(ctx context.Context, act func(context.Context, int) error,
 	report func(Step)) ([]Step, error) {
 	var mu sync.Mutex
@@ -132,7 +132,7 @@ func (s *State) watched(ctx context.Context, act func(context.Context, int) erro
 	return taken, err
 }
 
-// planned finds what the plan has of a step that was taken.
+// planned finds the planned step for a step that was taken.
 func (s *State) planned(step sqlmigrate.Step) Step {
 	done := Step{From: step.From, To: step.To}
 	for _, p := range s.Steps {
@@ -144,7 +144,7 @@ func (s *State) planned(step sqlmigrate.Step) Step {
 	return done
 }
 
-// explain says what may be behind an error of statements that met a table of another's.
+// explain adds to an error that the table was there before and may be another program's.
 func (s *State) explain(err error) error {
 	if s.Version == 0 && s.Note != "" {
 		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())
@@ -152,7 +152,7 @@ func (s *State) explain(err error) error {
 	return err
 }
 
-// confirm wants --drop, and a yes.
+// confirm requires --drop, and a yes.
 func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error {
 	if !o.Drop {
 		return fmt.Errorf("--drop is missing: version %d to %d of %s drops %s: %w", s.Version,
@@ -171,7 +171,7 @@ func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error
 	return err
 }
 
-// write shows what there is, or was done.
+// write shows the plan, or what was done.
 func (s *State) write(o *Options, std *cli.Streams) error {
 	if o.JSON {
 		return cli.WriteJSON(std.Out, s)

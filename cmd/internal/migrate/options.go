@@ -17,18 +17,18 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	Server server.Options
-	// Dialect takes the place of a server for Print.
+	// Dialect replaces a server for Print.
 	Dialect       sqladapter.Dialect
 	Kind          string
 	Schema, Table string
-	// Retention and Window are of marks. Windowed says that Window was given, zero forever.
+	// Retention and Window are for marks. Windowed says that Window was given; zero is forever.
 	Retention sqladapter.Retention
 	Window    time.Duration
 	Windowed  bool
-	// IDTime and SnowflakeEpoch are of marks, too: those of the Config of the programs.
+	// IDTime and SnowflakeEpoch are for marks, too. They must match the Config of the programs.
 	IDTime         sqladapter.IDTime
 	SnowflakeEpoch time.Time
-	// To is the version that is wanted, or newest.
+	// To is the version to reach, or newest.
 	To               int
 	Apply, Drop, Yes bool
 	Print, Out       string
@@ -37,7 +37,7 @@ type Options struct {
 	raw
 }
 
-// newest stands for the newest version that this program has.
+// newest stands for the newest version that this program knows.
 const newest = -1
 
 var (
@@ -46,7 +46,7 @@ var (
 		sqlserver.Dialect}
 )
 
-// raw are flags that need a second look.
+// raw holds flags that are parsed later.
 type raw struct {
 	dialect, retention string
 	given              func(flag string) bool
@@ -154,7 +154,7 @@ func (o *Options) setTo(text string) (err error) {
 	return nil
 }
 
-// read finds what names stand for.
+// read parses the names of choices.
 func (o *Options) read() error {
 	r := o.raw
 	o.Windowed = r.given("window")
@@ -181,7 +181,7 @@ func (o *Options) read() error {
 	return nil
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	marks := o.Kind == "marks"
 	switch {

@@ -13,15 +13,15 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// took is how long a step has taken.
+// took is how long the step has taken.
 func (s Step) took() time.Duration {
 	return time.Duration(s.Milliseconds * float64(time.Millisecond)).Round(time.Microsecond)
 }
 
-// text names a step.
+// text describes a step.
 func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From, s.To, s.Name) }
 
-// print writes for people, with the last word on it or without.
+// print writes the state for people; last adds the closing line.
 func (s *State) print(std *cli.Streams, last bool) error {
 	err := std.Fields(s.fields()...)
 	if last {
@@ -60,7 +60,7 @@ func (s *State) fields() [][2]string {
 	return all
 }
 
-// summary is what became of it.
+// summary says what the result is.
 func (s *State) summary() string {
 	switch {
 	case s.Applied && s.done():
@@ -93,7 +93,8 @@ func (o *Options) print(c *component, out io.Writer) error {
 	return nil
 }
 
-// export writes all files into a directory, which it makes, or none when one of them is there.
+// export writes all files into a directory, which it makes if necessary. It writes none if one of
+// them exists.
 func export(files fs.FS, dir string) (written []string, err error) {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {
@@ -124,7 +125,7 @@ func export(files fs.FS, dir string) (written []string, err error) {
 	return written, nil
 }
 
-// create writes a file that is not there yet.
+// create writes a file that does not exist yet.
 func create(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

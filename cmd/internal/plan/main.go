@@ -72,7 +72,7 @@ func (p *Plan) sql() [][]string {
 	return rows
 }
 
-// odds are in short; none for a comparison.
+// odds formats odds; a comparison has none.
 func odds(v float64) string {
 	if v == 0 {
 		return "-"
@@ -80,7 +80,7 @@ func odds(v float64) string {
 	return fmt.Sprintf("%.1e", v)
 }
 
-// count is a number of keys or rows.
+// count formats a number of keys or rows.
 func count(n uint64) string {
 	switch {
 	case n >= 1e9:

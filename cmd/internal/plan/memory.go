@@ -9,22 +9,22 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Bytes that Redis 7.0 with 64 bits allocates, by its sources: object.c, sds.c, dict.c, intset.c.
+// Bytes that Redis 7.0 allocates on 64 bits, from its sources: object.c, sds.c, dict.c, intset.c.
 const (
 	object       = 16 // robj
 	entry        = 24 // dictEntry
-	slot         = 8  // of a table of a dict
-	embeddable   = 44 // bytes of a string that lies in the allocation of its object
+	slot         = 8  // in the table of a dict
+	embeddable   = 44 // bytes of a string that fits into the allocation of its object
 	maxIntset    = 512
 	digestText   = 22 // an ID in base64url
-	recordHeader = 34 // of redisadapter's record
-	keptSize     = 6  // for how long it is remembered
+	recordHeader = 34 // of a record of redisadapter
+	keptSize     = 6  // how long it is remembered
 	fingerprint  = 17
 	origin       = 24
 )
 
-// allocated is the size class of jemalloc with a quantum of 16 bytes: steps of 16 up to 128, then
-// four to each doubling.
+// allocated is the size class of jemalloc for n bytes, with a quantum of 16: steps of 16 up to 128,
+// then four steps for each doubling.
 func allocated(n int) int {
 	if n <= 8 {
 		return 8
@@ -36,7 +36,7 @@ func allocated(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// text is what a string of n bytes takes: its header, itself, and a zero.
+// text is what a string of n bytes takes: its header, the bytes, and a zero.
 func text(n int) int {
 	header := 17
 	switch {
@@ -50,7 +50,7 @@ func text(n int) int {
 	return allocated(header + n + 1)
 }
 
-// value is an object with a string of n bytes.
+// value is what an object with a string of n bytes takes.
 func value(n int) int {
 	if n <= embeddable {
 		return allocated(object + 3 + n + 1)
@@ -58,10 +58,12 @@ func value(n int) int {
 	return allocated(object) + text(n)
 }
 
-// named is a key with an expiry, but for its value: the name, and an entry in each of two dicts.
+// named is what a key with an expiry takes without its value: the name, and an entry in each of two
+// dicts.
 func named(name int) int { return text(name) + 2*allocated(entry) }
 
-// tables of the dicts of keys and of expiries, when they hold so many: powers of two.
+// tables is what the tables of the dicts of keys and of expiries take for this many keys. Their
+// sizes are powers of two.
 func tables(keys float64) float64 {
 	if keys < 1 {
 		return 0
@@ -69,7 +71,7 @@ func tables(keys float64) float64 {
 	return 2 * slot * math.Exp2(math.Ceil(math.Log2(keys)))
 }
 
-// record is what redisadapter keeps of a finished key that has a record.
+// record is the size of redisadapter's record of a finished key.
 func (o *Options) record(result int) int {
 	n := recordHeader + keptSize + result
 	if o.Fingerprint {
@@ -81,12 +83,12 @@ func (o *Options) record(result int) int {
 	return n
 }
 
-// records is what so many keys take that have a record each, under names of a length.
+// records is what keys with a record each take. name and record are their lengths.
 func records(keys float64, name, record int) float64 {
 	return keys*float64(named(name)+value(record)) + tables(keys)
 }
 
-// buckets is what so many keys of each of some generations take as members of sets.
+// buckets is what keys take as members of sets, for this number of keys in each generation.
 func (o *Options) buckets(keys float64, shards, generations int) float64 {
 	generation := time.Now().UnixMilli() / max(o.Window.Milliseconds(), 1)
 	name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digits(generation)
@@ -100,7 +102,7 @@ func (o *Options) buckets(keys float64, shards, generations int) float64 {
 	return all*sum + tables(all*(1-math.Exp(-mean)))
 }
 
-// members is a set of n integers: a sorted array, or a dict when it has become too large for one.
+// members is what a set of n integers takes: a sorted array, or a dict if it is too large for one.
 func members(n int) float64 {
 	const header = 8
 	if n <= maxIntset {
@@ -111,7 +113,7 @@ func members(n int) float64 {
 		tables(float64(n))/2
 }
 
-// poisson is the probability of n where the mean is expected.
+// poisson is the probability of n if the mean is expected.
 func poisson(n, mean float64) float64 {
 	factorial, _ := math.Lgamma(n + 1)
 	return math.Exp(n*math.Log(mean) - mean - factorial)
@@ -119,7 +121,8 @@ func poisson(n, mean float64) float64 {
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
-// redis is what n keys of each generation take: one generation for the layout with records.
+// redis is what this number of keys in each generation takes. The layout with records has one
+// generation.
 func (o *Options) redis(layout redisadapter.Layout, keys float64, shards, generations int) float64 {
 	if layout == redisadapter.Compact {
 		return o.buckets(keys, shards, generations)

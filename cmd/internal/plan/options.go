@@ -31,7 +31,7 @@ const (
 	// DefaultFalsePositives is Options.FalsePositives unless --bloom says otherwise.
 	DefaultFalsePositives = 1e-3
 
-	maxResult = 512 << 20 // of a value in Redis
+	maxResult = 512 << 20 // of a value in Redis, in bytes
 	maxKey    = 255       // of package dedup
 	maxKeys   = 4e9       // of redisadapter.Options.ExpectedKeys, with the spare
 )
@@ -76,7 +76,7 @@ func (o *Options) flags(f *cli.Flags) {
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	switch {
 	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):
@@ -106,7 +106,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// prefixProblem asks redisadapter's own rule.
+// prefixProblem applies redisadapter's own rule.
 func (o *Options) prefixProblem() error {
 	if o.Prefix == "" || len(o.Prefix) > 64 ||
 		strings.Trim(o.Prefix,
@@ -116,8 +116,8 @@ func (o *Options) prefixProblem() error {
 	return nil
 }
 
-// newRate is new keys a second.
+// newRate is the number of new keys per second.
 func (o *Options) newRate() float64 { return o.Rate * (1 - o.Dup) }
 
-// keys is new keys a window.
+// keys is the number of new keys per window.
 func (o *Options) keys() float64 { return o.newRate() * o.Window.Seconds() }

@@ -8,52 +8,52 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Plan is what the command answers, as --json writes it. Bytes are bytes, rates are per second.
+// Plan is what the command answers, as --json writes it. Rates are per second.
 type Plan struct {
 	Rate         float64 `json:"rate"`           // messages
-	NewRate      float64 `json:"new_rate"`       // of them new keys
+	NewRate      float64 `json:"new_rate"`       // of these, new keys
 	WindowMS     int64   `json:"window_ms"`      //
 	KeysInWindow uint64  `json:"keys_in_window"` // new keys
-	Spare        float64 `json:"spare"`          // share on top in maxmemory and expected keys
+	Spare        float64 `json:"spare"`          // share added to maxmemory and expected keys
 	Redis        []Redis `json:"redis"`
 	Bloom        []Bloom `json:"bloom"`
 	SQL          []SQL   `json:"sql"`
 }
 
-// Redis is one layout, at its fullest.
+// Redis is the plan for one layout, at its fullest.
 type Redis struct {
 	Layout      string  `json:"layout"`
 	Keeps       string  `json:"keeps"`
-	Keys        uint64  `json:"keys"` // remembered at a time
+	Keys        uint64  `json:"keys"` // remembered at the same time
 	BytesPerKey float64 `json:"bytes_per_key"`
 	Bytes       uint64  `json:"bytes"`
 	MaxMemory   uint64  `json:"maxmemory"`
-	// ExpectedKeys and Shards are those of redisadapter.Options; 0 where there are none.
+	// ExpectedKeys and Shards are those of redisadapter.Options; 0 for a layout without them.
 	ExpectedKeys int `json:"expected_keys,omitempty"`
 	Shards       int `json:"shards,omitempty"`
-	// FalseDuplicate is how likely a new key is taken for done, FalsePerYear how often that is in
-	// a year. 0 for a comparison.
+	// FalseDuplicate is the probability that a new key is taken for done, and FalsePerYear how
+	// often that happens in a year. Both are 0 for a comparison.
 	FalseDuplicate float64 `json:"false_duplicate_odds"`
 	FalsePerYear   float64 `json:"false_duplicates_per_year"`
 }
 
-// Bloom is a filter in each process that has one.
+// Bloom is a filter. Each process that uses one needs this much.
 type Bloom struct {
 	Kind        string  `json:"kind"`
 	Bytes       uint64  `json:"bytes"`
-	BytesPerKey float64 `json:"bytes_per_key"` // of the window
+	BytesPerKey float64 `json:"bytes_per_key"` // for a key in the window
 	Hashes      int     `json:"hashes"`
 	Generations int     `json:"generations"`
-	// FalsePositives is the share of new keys about which the store is asked anyway. They are not
+	// FalsePositives is the share of new keys for which the store is asked anyway. They are not
 	// taken for done.
 	FalsePositives float64 `json:"false_positives"`
 }
 
-// SQL is a table of marks, at its fullest.
+// SQL is the plan for a table of marks, at its fullest.
 type SQL struct {
 	Engine    string `json:"engine"`
 	Retention string `json:"retention"`
-	// Tables that hold marks at a time: generations.
+	// Tables is how many tables hold marks at the same time: those of the generations.
 	Tables      int     `json:"tables"`
 	Rows        uint64  `json:"rows"`
 	BytesPerKey float64 `json:"bytes_per_key"`
@@ -61,16 +61,16 @@ type SQL struct {
 }
 
 const (
-	// serverBase is what an empty server and its clients are given.
+	// serverBase is the room for an empty server and its clients.
 	serverBase = 16 << 20
 	year       = 365.25 * 24 * 3600
-	// digestBits of a key's ID.
+	// digestBits is the length of a key's ID.
 	digestBits = 128
-	// memberBits of what compact keeps.
+	// memberBits is the length of a member in the compact layout.
 	memberBits = 64
 )
 
-// New reckons.
+// New makes the plan.
 func New(o Options) (Plan, error) {
 	p := Plan{
 		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(),
@@ -93,11 +93,12 @@ func New(o Options) (Plan, error) {
 	return p, nil
 }
 
-// layout is the plan of one. Members are remembered for a window to two.
+// layout is the plan for one layout. In the compact layout, keys are remembered for one to two
+// windows.
 func (o *Options) layout(layout redisadapter.Layout) Redis {
 	r := Redis{Layout: layout.String(), Keeps: keeps(layout)}
 	keys, generations, bits := math.Ceil(o.keys()), 1, digestBits
-	among := keys // those that a new key can be taken for
+	among := keys // the keys that a new key can be mistaken for
 	if layout == redisadapter.Compact {
 		r.ExpectedKeys = int(math.Ceil(keys * (1 + o.Spare)))
 		r.Shards = redisadapter.Options{Layout: layout, ExpectedKeys: r.ExpectedKeys}.Shards()
@@ -125,7 +126,7 @@ func keeps(layout redisadapter.Layout) string {
 	return "result or failure, fingerprint"
 }
 
-// recipe is SET NX of the key itself with a token of 28 bytes, as many people have it.
+// recipe is the plan for the usual SET NX of the key itself, with a token of 28 bytes.
 func (o *Options) recipe() Redis {
 	const token = 28
 	keys := math.Ceil(o.keys())

@@ -2,35 +2,35 @@ package plan
 
 import "math"
 
-// engine is what a mark takes in a database, table and indexes together. The bytes of a mark were
+// engine says what a mark takes in a database, table and indexes together. The bytes of a mark were
 // measured (TestTables). The bytes of a fingerprint and of a result follow from the columns.
 type engine struct {
 	name string
-	// deletes and generations are bytes a mark, of each sqladapter.Retention; 0 where there is
-	// none.
+	// deletes and generations are bytes for each mark with that sqladapter.Retention; 0 if the
+	// engine does not have it.
 	deletes, generations float64
-	// lives is for how many windows a mark lives at most with deletes.
+	// lives is how long a mark lives at most with deletes, in windows.
 	lives float64
-	// fingerprint is what one adds to a mark.
+	// fingerprint is what a fingerprint adds to a mark.
 	fingerprint float64
-	// result is what a row with a result of so many bytes takes.
+	// result is what a row with a result of this many bytes takes.
 	result func(bytes float64) float64
 }
 
-// walked is for how many windows a mark lives that DeleteExpired finds on its walk over the table:
-// a pass takes a quarter of the window. SQLite reads the oldest marks in an index.
+// walked is how long a mark lives, in windows, if DeleteExpired walks over the whole table: a pass
+// takes a quarter of the window. In SQLite it reads the oldest marks from an index.
 const walked = 1.25
 
-// filled is how full the pages of a tree are that gets its entries in no order: ln 2.
+// filled is how full the pages of a tree are when entries come in random order: ln 2.
 const filled = math.Ln2
 
-// paged is what a row takes of pages that hold whole rows.
+// paged is what a row takes if pages hold only whole rows.
 func paged(row, usable, page float64) float64 { return page / math.Max(1, math.Floor(usable/row)) }
 
 var engines = []engine{
-	// Tuples of PostgreSQL: 24 bytes of header, an id of 16, the result with its length, aligned to
-	// 8, and a line pointer, in pages of 8 KiB. The index on ids has 28 bytes a row. From 2 kB on a
-	// result is cut into pieces, four to a page, in a table of its own with an index.
+	// PostgreSQL: a tuple has a header of 24 bytes, an id of 16, the result with its length,
+	// aligned to 8, and a line pointer, in pages of 8 KiB. The index on ids has 28 bytes a row.
+	// From 2 kB on, a result is cut into pieces, four to a page, in a separate table with an index.
 	{"PostgreSQL", 93, 94, walked, 24, func(n float64) float64 {
 		const index, piece = 28 / filled, 1996
 		if n+20 > 2000 {
@@ -38,9 +38,10 @@ var engines = []engine{
 		}
 		return paged(math.Ceil((24+16+4+n)/8)*8+4, 8168, 8192) + index
 	}},
-	// Rows of InnoDB: 18 bytes of header and columns of its own, an id of 16, in pages by id. From
-	// half a page on a result is in pages of its own, of 16 KiB. Results come one by one, and were
-	// seen to fill pages by half and less; extents that are reserved ahead come on top.
+	// InnoDB: a row has 18 bytes of header and internal columns, and an id of 16, in pages ordered
+	// by id. From half a page on, a result has pages of its own, of 16 KiB. Results come one by
+	// one, and were seen to fill pages by half and less. Extents that are reserved ahead come on
+	// top.
 	{"MariaDB", 92, 0, walked, 18 / filled, func(n float64) float64 {
 		const half = 0.5
 		if n > 8000 {
@@ -48,8 +49,8 @@ var engines = []engine{
 		}
 		return (18 + 16 + 2 + n) / half
 	}},
-	// Rows of SQLite: in the order they come, in pages of 4 KiB, and the id once more, in its
-	// index. Of what does not fit into a page, whole pages are apart.
+	// SQLite: rows come in order of time, in pages of 4 KiB, with the id once more in an index. The
+	// part of a row that does not fit into a page has whole pages of its own.
 	{"SQLite", 63.5, 0, 1, 18 / filled, func(n float64) float64 {
 		const index, usable, apart, least = 24 / filled, 4088, 4092, 489
 		row, pages := n+24, 0.0
@@ -61,7 +62,7 @@ var engines = []engine{
 	}},
 }
 
-// perMark is bytes a mark with a retention, and what goes with it.
+// perMark is the bytes of a mark, with its fingerprint and result. base is those of the mark alone.
 func (o *Options) perMark(e engine, base float64) float64 {
 	if o.Fingerprint {
 		base += e.fingerprint

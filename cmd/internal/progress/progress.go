@@ -1,5 +1,5 @@
-// Package progress shows on standard error how far long work is: on a terminal a bar that is
-// written in place, elsewhere a line now and then. Short work shows nothing.
+// Package progress shows on standard error how far long work has come: on a terminal a bar,
+// elsewhere a line now and then. Short work shows nothing.
 package progress
 
 import (
@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// firstDraw is how long work has no bar, and redraw how often that is written anew.
+	// firstDraw is how long work runs before the bar appears, and redraw how often the bar is
+	// updated.
 	firstDraw = 500 * time.Millisecond
 	redraw    = 200 * time.Millisecond
-	// lines is how often a line is written where there is no terminal.
+	// lines is how often a line is written if there is no terminal.
 	lines = 10 * time.Second
 	cells = 20
 )
 
-// wipe goes to the beginning of the line and erases it.
+// wipe moves to the beginning of the line and erases it.
 const wipe = "\r\x1b[K"
 
-// Meter is work that is under way. A nil Meter shows nothing. It is safe for concurrent use.
+// Meter shows the progress of some work. A nil Meter shows nothing. It is safe for concurrent use.
 type Meter struct {
 	what     string
 	total    int64
@@ -32,7 +33,7 @@ type Meter struct {
 	begun    time.Time
 	done     atomic.Int64
 
-	mu    sync.Mutex // of what follows, and of writes
+	mu    sync.Mutex // of the fields below, and of writes
 	out   io.Writer
 	drawn bool
 
@@ -40,8 +41,8 @@ type Meter struct {
 	stopped chan struct{}
 }
 
-// Start begins to show work, named in a word or two, and its part of total; zero is a total that is
-// not known. It starts a goroutine, which Stop ends.
+// Start begins to show the progress of some work. what names the work in a word or two. A total of
+// zero is unknown. Start starts a goroutine, which Stop ends.
 func Start(out io.Writer, what string, total int64) *Meter {
 	return start(out, what, total, OnTerminal(out))
 }
@@ -74,9 +75,9 @@ func (m *Meter) Say(line string) {
 	fmt.Fprintln(m.out, line)
 }
 
-// Over returns a writer to out for lines that the work prints, one or several whole ones a Write.
-// Where out is a terminal, too, the bar makes way for them and comes back below; otherwise, and of
-// a nil Meter, it is out itself.
+// Over returns a writer to out for lines that the work prints. Each Write must hold whole lines. If
+// out is a terminal too, the bar is erased for the lines and drawn again below them. Otherwise, and
+// for a nil Meter, Over returns out.
 func (m *Meter) Over(out io.Writer) io.Writer {
 	if m == nil || !m.terminal || !OnTerminal(out) {
 		return out
@@ -84,7 +85,7 @@ func (m *Meter) Over(out io.Writer) io.Writer {
 	return above{m, out}
 }
 
-// above writes lines that stay, above the bar of a meter.
+// above writes lines that stay above the bar of a meter.
 type above struct {
 	*Meter
 	lines io.Writer
@@ -103,8 +104,7 @@ func (a above) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// Stop takes the bar away. Nothing is written after it has returned but by Say. It may be called
-// again.
+// Stop removes the bar. After it has returned, only Say writes. Stop may be called more than once.
 func (m *Meter) Stop() {
 	if m == nil {
 		return
@@ -145,13 +145,13 @@ func (m *Meter) draw() {
 	m.put()
 }
 
-// put is called with the lock held.
+// put requires the lock.
 func (m *Meter) put() {
 	m.drawn = true
 	fmt.Fprint(m.out, wipe+m.text(m.done.Load(), time.Since(m.begun)))
 }
 
-// erase is called with the lock held.
+// erase requires the lock.
 func (m *Meter) erase() {
 	if m.drawn {
 		m.drawn = false
@@ -159,7 +159,7 @@ func (m *Meter) erase() {
 	}
 }
 
-// text is how far it is, and what follows from that.
+// text says how far the work is, how fast it is, and how long the rest takes.
 func (m *Meter) text(done int64, took time.Duration) string {
 	parts := []string{m.what}
 	rate := float64(done) / took.Seconds()
@@ -190,7 +190,7 @@ func (m *Meter) text(done int64, took time.Duration) string {
 	return strings.Join(parts, "  ")
 }
 
-// OnTerminal reports whether a person sees at once what is written to out.
+// OnTerminal reports whether out is a terminal.
 func OnTerminal(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {

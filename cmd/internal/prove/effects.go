@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// effects are what the program has done, by the ids of messages.
+// effects holds what the program has done, by message id.
 type effects struct {
 	mu   sync.Mutex
 	at   map[string][]time.Time
 	last time.Time
-	// foreign are calls without an id that was sent.
+	// foreign counts calls with an id that was not sent.
 	foreign int
 	known   map[string]bool
 }
@@ -30,7 +30,7 @@ func newEffects(ids []string) *effects {
 	return e
 }
 
-// serve takes calls of the program until stop, on an address of this machine.
+// serve accepts calls of the program on an address of this machine, until stop is called.
 func (e *effects) serve(ctx context.Context) (url string, stop func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,7 +45,7 @@ func (e *effects) serve(ctx context.Context) (url string, stop func(), err error
 	}, nil
 }
 
-// ServeHTTP notes an effect.
+// ServeHTTP records an effect.
 func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("id")
 	if r.Method != http.MethodPost || id == "" {
@@ -63,7 +63,7 @@ func (e *effects) add(id string) {
 	e.note(id, e.last)
 }
 
-// note is called with the lock held.
+// note requires the lock.
 func (e *effects) note(id string, at time.Time) {
 	if !e.known[id] {
 		e.foreign++
@@ -72,14 +72,14 @@ func (e *effects) note(id string, at time.Time) {
 	e.at[id] = append(e.at[id], at)
 }
 
-// state is of how many messages there is an effect, and when the last one was.
+// state returns how many messages have an effect, and when the last effect came.
 func (e *effects) state() (messages int, last time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.at), e.last
 }
 
-// counted replaces what was noted by the output of a command.
+// counted replaces the recorded effects by the output of a command.
 func (e *effects) counted(ctx context.Context, command string) error {
 	var out, failed bytes.Buffer
 	cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // it is the user's

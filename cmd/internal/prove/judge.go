@@ -9,19 +9,19 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// Report is what came out, as JSON has it.
+// Report is the result, and its form in JSON.
 type Report struct {
 	Program    []string `json:"program"`
 	Seed       uint64   `json:"seed"`
 	Messages   int      `json:"messages"`
 	Deliveries int      `json:"deliveries"`
 	Kills      int      `json:"kills"`
-	// Once is how many messages had their effect exactly once.
+	// Once counts messages that had their effect exactly once.
 	Once    int      `json:"once"`
 	Lost    []Wrong  `json:"lost"`
 	Doubled []Wrong  `json:"doubled"`
 	Unsent  []string `json:"unacknowledged"`
-	// Foreign is effects of ids that were not sent.
+	// Foreign counts effects of ids that were not sent.
 	Foreign int `json:"foreign"`
 }
 
@@ -29,7 +29,8 @@ type Report struct {
 type Wrong struct {
 	ID      string `json:"id"`
 	Effects int    `json:"effects"`
-	// Kills, by their numbers from 1, happened while the message was worked on.
+	// Kills are the numbers, from 1, of the kills that happened while the program worked on the
+	// message.
 	Kills []int `json:"kills"`
 }
 
@@ -38,7 +39,7 @@ func (r *Report) Right() bool {
 	return r.Once == r.Messages && len(r.Unsent) == 0
 }
 
-// judge compares what was acknowledged with what was done.
+// judge compares the acknowledged messages with their effects.
 func judge(ids []string, deliveries []delivery, done *effects, kills []time.Time) *Report {
 	r := &Report{Messages: len(ids), Deliveries: len(deliveries), Kills: len(kills),
 		Lost: []Wrong{}, Doubled: []Wrong{}, Unsent: []string{}, Foreign: done.foreign}
@@ -64,7 +65,7 @@ func judge(ids []string, deliveries []delivery, done *effects, kills []time.Time
 	return r
 }
 
-// killsOf are the kills in the middle of a delivery, or between two effects.
+// killsOf returns the kills during an unacknowledged delivery, or between two effects.
 func killsOf(deliveries []delivery, effects, kills []time.Time) (numbers []int) {
 	numbers = []int{}
 	for _, d := range deliveries {
@@ -134,7 +135,7 @@ func (r *Report) summary() string {
 	return strings.Join(all, " ")
 }
 
-// describe has the first of them.
+// describe lists the first of them.
 func describe(all []Wrong) string {
 	var texts []string
 	for _, w := range all[:min(examples, len(all))] {

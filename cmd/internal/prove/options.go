@@ -20,11 +20,11 @@ type Options struct {
 	Count   string
 
 	Messages   int
-	Duplicates float64 // share of messages that are sent once more
+	Duplicates float64 // share of messages that are sent twice
 	Kills      int
 	Every      time.Duration // between two kills, on average
-	Workers    int           // that send at a time
-	Settle     time.Duration // how long the program may take for what is left at the end
+	Workers    int           // that send at the same time
+	Settle     time.Duration // how long the program may take for the rest at the end
 	Seed       uint64
 	JSON       bool
 }

@@ -19,21 +19,21 @@ import (
 // startTime is how long the program may take until it listens.
 const startTime = 30 * time.Second
 
-// program is the one that is tested. It runs, except between a kill and the next start.
+// program is the tested program. It runs, except between a kill and the next start.
 type program struct {
 	args   []string
 	env    []string
-	addr   string // that it listens on; empty: nobody connects to it
+	addr   string // the address that it listens on; empty: nobody connects to it
 	output *cli.LastOutput
 
 	mu    sync.Mutex
 	kills []time.Time
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd has ended
-	died  error         // by itself
+	died  error         // why it ended without a kill
 }
 
-// start starts it and waits until it listens.
+// start starts the program and waits until it listens.
 func (p *program) start(ctx context.Context) error {
 	//nolint:gosec,noctx // it is the user's, and is killed
 	cmd := exec.Command(p.args[0], p.args[1:]...)
@@ -88,14 +88,14 @@ func (p *program) listening(ctx context.Context, ended <-chan struct{}) error {
 	}
 }
 
-// failed is how the program has ended by itself; nil while it has not.
+// failed says how the program ended without a kill; nil if it did not.
 func (p *program) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.died
 }
 
-// kill ends the program, with its children, and notes when.
+// kill ends the program and its children, and records the time.
 func (p *program) kill() {
 	p.mu.Lock()
 	cmd, ended := p.cmd, p.ended
@@ -106,7 +106,7 @@ func (p *program) kill() {
 	<-ended
 }
 
-// stop kills the program for good, which is not one of the kills.
+// stop kills the program for good. It does not count as one of the kills.
 func (p *program) stop() {
 	p.mu.Lock()
 	cmd, ended := p.cmd, p.ended
@@ -118,7 +118,7 @@ func (p *program) stop() {
 	}
 }
 
-// harass kills the program so many times and starts it again, at random moments.
+// harass kills the program o.Kills times, at random moments, and starts it again each time.
 func (p *program) harass(ctx context.Context, o *Options, random *rand.Rand,
 	killed func()) error {
 	for range o.Kills {
@@ -138,7 +138,7 @@ func (p *program) harass(ctx context.Context, o *Options, random *rand.Rand,
 	return nil
 }
 
-// killsIn are the kills from one moment to another, by their numbers from 1.
+// killsIn returns the numbers, from 1, of the kills between two moments.
 func killsIn(kills []time.Time, from, to time.Time) (numbers []int) {
 	for i, at := range kills {
 		if !at.Before(from) && !at.After(to) && !slices.Contains(numbers, i+1) {

@@ -54,7 +54,7 @@ func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err er
 	return r, nil
 }
 
-// prepare chooses where the program listens, and tells it by its environment.
+// prepare chooses where the program listens, and tells the program in its environment.
 func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, target string,
 	err error) {
 	p = &program{args: o.Program, output: new(cli.LastOutput),
@@ -86,7 +86,7 @@ func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, t
 	return p, "http://" + p.addr + "/", l.Close()
 }
 
-// drive sends messages while the program is killed, and then lets it end its work.
+// drive sends messages while it kills the program, and then lets the program finish.
 func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string,
 	random *rand.Rand, killed func(), done *effects) (err error) {
 	sending, cancel := context.WithCancel(ctx)
@@ -116,11 +116,11 @@ func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string
 	return err
 }
 
-// afterwards is how long effects may come after the last acknowledgement, or after the last effect.
+// afterwards is how long effects may come after the last acknowledgement, or after another effect.
 const afterwards = 2 * time.Second
 
-// settle waits for effects that come after the acknowledgement: until none has come for a while,
-// which is longer where the program consumes a topic and has to catch up.
+// settle waits for effects that come after their acknowledgement, until none has come for a while.
+// It waits longer for a program that consumes a topic, because that has to catch up.
 func (o *Options) settle(ctx context.Context, p *program, done *effects) error {
 	patience := afterwards
 	if o.Topic != "" {

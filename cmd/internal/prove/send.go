@@ -25,7 +25,7 @@ type delivery struct {
 	ok         bool
 }
 
-// sender sends messages and notes what became of them.
+// sender sends messages and records each delivery.
 type sender struct {
 	url    string
 	client *http.Client
@@ -39,8 +39,8 @@ func newSender(url string, workers int) *sender {
 		Transport: &http.Transport{MaxIdleConnsPerHost: workers}}}
 }
 
-// order is the ids in the order in which they are sent. Half of the duplicates are right behind
-// their first, so that both are under way at once, and the others anywhere after it.
+// order returns the ids in the order in which they are sent. Half of the duplicates come right
+// after the first message, so that both are under way at once. The others come anywhere after it.
 func order(ids []string, duplicates float64, random *rand.Rand) []string {
 	type position struct {
 		id string
@@ -67,7 +67,8 @@ func order(ids []string, duplicates float64, random *rand.Rand) []string {
 	return sent
 }
 
-// post sends messages until each was acknowledged, with pauses so that they take about so long.
+// post sends messages until each is acknowledged. It pauses between them, so that all take about
+// last.
 func (s *sender) post(ctx context.Context, ids []string, workers int, last time.Duration) {
 	queue := make(chan string)
 	var running sync.WaitGroup
@@ -90,7 +91,7 @@ func (s *sender) post(ctx context.Context, ids []string, workers int, last time.
 	running.Wait()
 }
 
-// one sends a message until it is acknowledged, or ctx ends.
+// one sends a message until it is acknowledged, or until ctx ends.
 func (s *sender) one(ctx context.Context, id string) {
 	for ctx.Err() == nil {
 		d := delivery{id: id, begun: time.Now()}
@@ -123,15 +124,16 @@ func (s *sender) attempt(ctx context.Context, id string) bool {
 	return err == nil && response.StatusCode/100 == 2
 }
 
-// deliveries are all attempts until now.
+// deliveries returns all attempts until now.
 func (s *sender) deliveries() []delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
 }
 
-// produce writes messages to the topic, with pauses so that they take about so long. A message
-// counts as delivered and acknowledged when the broker has it: its consumer must not lose it.
+// produce writes messages to the topic. It pauses between them, so that all take about last. A
+// message counts as delivered and acknowledged when the broker has it: its consumer must not lose
+// it.
 func (s *sender) produce(ctx context.Context, o *Options, ids []string, last time.Duration) error {
 	client, err := o.Kafka.Open(ctx, "onceward-prove", kgo.DefaultProduceTopic(o.Topic),
 		kgo.RecordDeliveryTimeout(30*time.Second))

@@ -15,52 +15,53 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Route is what a path of the service has.
+// Route holds the settings of a path of the service.
 type Route struct {
-	// Path is exact, or with a slash at its end a prefix. The longest one of a request counts.
+	// Path is an exact path, or a prefix if it ends with a slash. The longest path that matches a
+	// request counts.
 	Path string `yaml:"path"`
 	// Plain passes everything untouched, for streams and uploads.
 	Plain bool `yaml:"plain"`
-	// The rest is as in httpadapter.Config.
+	// The other fields are those of httpadapter.Config.
 	Methods       []string      `yaml:"methods"`
-	Optional      *bool         `yaml:"optional"` // nil is the flag
+	Optional      *bool         `yaml:"optional"` // nil: as the flag says
 	Keep          string        `yaml:"keep"`
 	Timeout       time.Duration `yaml:"timeout"`
 	RequestLimit  int           `yaml:"request-limit"`
 	ResponseLimit int           `yaml:"response-limit"`
 	Headers       []string      `yaml:"headers"`
 	MaxInFlight   int           `yaml:"max-in-flight"`
-	// Irreversible keeps a key as uncertain where the service has got the request and it is not
-	// known what it did, instead of letting the retry run.
+	// Irreversible makes a key uncertain when the service got the request and its outcome is
+	// unknown. Otherwise the retry runs.
 	Irreversible bool `yaml:"irreversible"`
 }
 
 // Hook is a path that receives the webhooks of a provider.
 type Hook struct {
-	// Path receives, and To is the path at the service; default the same.
+	// Path receives the events. To is the path at the service; default: the same path.
 	Path string `yaml:"path"`
 	To   string `yaml:"to"`
-	// Provider is the preset, and Endpoint what the events are for; it is part of every key.
+	// Provider is the preset. Endpoint names the receiver of the events and is part of every key.
 	Provider string   `yaml:"provider"`
 	Endpoint string   `yaml:"endpoint"`
 	Secrets  []Secret `yaml:"secrets"`
-	// URL is the public one, of twilio and square; WebhookIDs are of paypal.
+	// URL is the public one, for twilio and square; WebhookIDs are for paypal.
 	URL        string   `yaml:"url"`
 	WebhookIDs []string `yaml:"webhook-ids"`
-	// Events are the types that the service handles; default all.
+	// Events are the types that the service handles; default: all.
 	Events     []string      `yaml:"events"`
 	Window     time.Duration `yaml:"window"`
 	Timeout    time.Duration `yaml:"timeout"`
 	Relabelled bool          `yaml:"relabelled"`
 }
 
-// Secret is where a secret is: a variable of the environment or a file, never the setting itself.
+// Secret says where a secret is: in an environment variable or a file, never in the settings.
 type Secret struct {
 	Env  string `yaml:"env"`
 	File string `yaml:"file"`
 }
 
-// read returns the secret; errors name where it is and nothing of it.
+// read returns the secret. Its errors name the place, and show nothing of the secret.
 func (s Secret) read() (string, error) {
 	switch {
 	case (s.Env == "") == (s.File == ""):
@@ -79,7 +80,7 @@ func (s Secret) read() (string, error) {
 	return text, err
 }
 
-// readFile sets what the file of --config says, except what was given as a flag.
+// readFile applies the file of --config, except where a flag was given.
 func (o *Options) readFile() error {
 	if o.Config == "" {
 		return nil
@@ -112,7 +113,8 @@ func (o *Options) readFile() error {
 	return errors.Join(all...)
 }
 
-// decode reads YAML, and JSON, of which YAML refuses tabs. A name that is not known is an error.
+// decode reads YAML or JSON. It compacts JSON first, because YAML refuses tabs. An unknown name is
+// an error.
 func decode(data []byte, into any) error {
 	if json.Valid(data) {
 		var compact bytes.Buffer

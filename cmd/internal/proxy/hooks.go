@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// provider makes the preset, with its secrets.
+// provider makes the preset of the provider, with its secrets.
 func (h *Hook) provider() (webhook.Provider, error) {
 	var secrets []string
 	for _, s := range h.Secrets {
@@ -49,8 +49,8 @@ func (h *Hook) provider() (webhook.Provider, error) {
 	return preset(secrets...)
 }
 
-// hooks are the locations of the webhooks. Each has a Deduper of its own: its window is that of the
-// provider.
+// hooks returns the locations of the webhooks. Each webhook has a Deduper of its own, because its
+// window depends on the provider.
 func (o *Options) hooks(store dedup.Store, s *site) ([]location, error) {
 	var all []location
 	var errs []error
@@ -63,7 +63,7 @@ func (o *Options) hooks(store dedup.Store, s *site) ([]location, error) {
 		}
 		all = append(all, location{path: h.Path, handler: s.count(h.Path, receiver), only: true})
 		if h.To != "" && h.To != h.Path {
-			all = append(all, location{path: h.To, only: true}) // for verified events alone
+			all = append(all, location{path: h.To, only: true}) // only for verified events
 		}
 	}
 	return all, errors.Join(errs...)
@@ -100,15 +100,15 @@ func (o *Options) hook(store dedup.Store, s *site, h *Hook) (http.Handler, error
 	}), nil
 }
 
-// requestKey is that of a webhook's request, and endpointKey of its endpoint, in a context.
+// requestKey is the context key of a webhook's request, and endpointKey that of its endpoint.
 type (
 	requestKey  struct{}
 	endpointKey struct{}
 )
 
-// forward is the handler of a verified event: the service gets the request as the provider has
-// sent it. Only 2xx is done. After anything else the provider sends it again: an answer of 4xx may
-// be a mistake of the service, and an event that is acknowledged for it would be lost.
+// forward returns the handler of a verified event: the service gets the request as the provider
+// sent it. Only a 2xx completes the event. After anything else the provider sends it again: a 4xx
+// may be a mistake of the service, and acknowledging the event would lose it.
 func (h *Hook) forward(u *upstream) webhook.Handler {
 	return func(ctx context.Context, d *webhook.Delivery) error {
 		in, _ := ctx.Value(requestKey{}).(*http.Request)
@@ -127,7 +127,7 @@ func (h *Hook) forward(u *upstream) webhook.Handler {
 	}
 }
 
-// deliver forwards, and takes a status for the answer whose body has broken off.
+// deliver forwards the request. If the service's answer breaks off, its status still counts.
 func (u *upstream) deliver(w *statusOnly, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http
@@ -138,7 +138,7 @@ func (u *upstream) deliver(w *statusOnly, r *http.Request) {
 	u.proxy.ServeHTTP(w, r)
 }
 
-// statusOnly is a ResponseWriter that keeps the status; zero where nothing was answered.
+// statusOnly is a ResponseWriter that keeps only the status, or zero if nothing was answered.
 type statusOnly struct {
 	header http.Header
 	status int

@@ -17,14 +17,14 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// openTime bounds how long Redis may take to answer at the start.
+// openTime bounds how long Redis may take to answer when the proxy starts.
 const openTime = 20 * time.Second
 
-// errCut is that requests were still under way at the end of --grace.
+// errCut reports that requests were still running at the end of --grace.
 var errCut = errors.New("requests were cut off at the end of --grace")
 
-// run serves until ctx ends, and returns nil when all requests had ended. Addresses are written to
-// the output, the log to the errors.
+// run serves until ctx ends, and returns nil if all requests have ended. It writes the addresses to
+// the output, and the log to standard error.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if o.Check {
 		_, err := fmt.Fprintln(s.Out, "the settings are right")
@@ -77,7 +77,8 @@ func (o *Options) open(ctx context.Context, client redis.UniversalClient,
 	return store, nil
 }
 
-// clients is the server that they connect to. It has no WriteTimeout: streams pass through it.
+// clients returns the server that clients connect to. It has no WriteTimeout: streams pass through
+// it.
 func (o *Options) clients(s *site, certs *certificates) *http.Server {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: min(headerTime, o.ReadTimeout), ReadTimeout: o.ReadTimeout,
@@ -90,7 +91,7 @@ func (o *Options) clients(s *site, certs *certificates) *http.Server {
 	return server
 }
 
-// Bounds of what one client may take.
+// Bounds on what one client may use.
 const (
 	headerTime  = 10 * time.Second
 	keepTime    = 2 * time.Minute

@@ -22,7 +22,7 @@ type Options struct {
 	Listen, Admin     string
 	AdminRemote       bool
 	Upstream          string
-	// Principal says how a client is recognized.
+	// Principal says how the proxy recognizes a client.
 	Principal            Principal
 	SameHost             string
 	Window, Lease, Wait  time.Duration
@@ -31,7 +31,7 @@ type Options struct {
 	Optional             bool
 	TrustForwarded       bool
 	Cert, Key            string
-	// Routes and Webhooks come from the file alone.
+	// Routes and Webhooks can only be set in the file.
 	Routes   []Route
 	Webhooks []Hook
 
@@ -150,8 +150,8 @@ func (o *Options) check() error {
 	return errors.Join(append(all, o.checkPaths(), o.tryOut())...)
 }
 
-// checkUpstream wants scheme and host alone: a path would change what a webhook's signature or a
-// client's URL means.
+// checkUpstream accepts only a scheme and a host: a path would change what a webhook's signature or
+// a client's URL means.
 func (o *Options) checkUpstream() error {
 	if o.Upstream == "" {
 		return errors.New("--upstream is missing")

@@ -18,15 +18,16 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Principal says how one client is told from another. Exactly one way is required: two clients
-// that share a key would see each other's answers.
+// Principal says how the proxy tells clients apart. Exactly one way is required: two clients that
+// share a key would see each other's answers.
 type Principal struct {
-	// Header has the client's name, or a secret that the client alone has.
+	// Header names a header with the client's name, or with a secret that only the client has.
 	Header string
-	// Claim of a JSON Web Token in Authorization, verified with the key of KeyFile or SecretEnv.
+	// Claim names a claim of the JSON Web Token in Authorization, which is verified with the key in
+	// KeyFile or SecretEnv.
 	Claim, KeyFile, SecretEnv string
 	Issuer, Audience          string
-	// Unscoped is a service with one client.
+	// Unscoped says that the service has one client.
 	Unscoped bool
 
 	key    any
@@ -72,8 +73,8 @@ func (p *Principal) read() error {
 	return p.readKey()
 }
 
-// readKey allows the algorithms of the key's own kind alone. A public key must never verify an
-// HMAC: everybody knows it.
+// readKey allows only the algorithms for this kind of key. A public key must never verify an HMAC,
+// because everybody knows it.
 func (p *Principal) readKey() error {
 	var methods []string
 	if p.SecretEnv != "" {
@@ -121,7 +122,7 @@ func publicKey(data []byte) (key any, methods []string, err error) {
 	return nil, nil, fmt.Errorf("has a key of the kind %T, which no token is signed with", key)
 }
 
-// scope finds out whose request it is. Nobody's is answered with 401.
+// scope returns whose request it is. The empty scope gets 401.
 func (p *Principal) scope(r *http.Request) (string, error) {
 	switch {
 	case p.Unscoped:
@@ -142,7 +143,8 @@ func (p *Principal) scope(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// single is the value of a header with one line. Of two lines the service may believe the other.
+// single returns the value of a header that occurs once. With two lines, the service might believe
+// the other one.
 func single(r *http.Request, name string) string {
 	if values := r.Header.Values(name); len(values) == 1 {
 		return values[0]

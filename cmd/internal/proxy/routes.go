@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// keeps are the values of a route's keep.
+// keeps holds the possible values of a route's keep.
 var keeps = map[string]func(int) bool{
 	"": httpadapter.KeepIETF, "ietf": httpadapter.KeepIETF,
 	"stripe-v1": httpadapter.KeepStripeV1, "stripe-v2": httpadapter.KeepStripeV2,
@@ -21,12 +21,12 @@ var keeps = map[string]func(int) bool{
 type location struct {
 	path    string
 	handler http.Handler
-	only    bool // no other location may serve the path: a webhook's
+	only    bool // no other location may serve the path: it is a webhook's
 }
 
 // router finds the location of a request. It compares paths as a service might: decoded, without
-// dots and doubled slashes, and webhooks in any case, with or without a slash at their end.
-// Otherwise another spelling of a webhook's path would reach the service unverified.
+// dots and doubled slashes. For webhooks it ignores case and a slash at the end. Otherwise another
+// spelling of a webhook's path would reach the service unverified.
 type router struct{ locations []location }
 
 func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,12 +52,12 @@ func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// covers reports whether a path of the settings is that of a request, or its prefix.
+// covers reports whether a path of the settings equals a request's path, or is its prefix.
 func covers(p, at string) bool {
 	return at == p || strings.HasSuffix(p, "/") && (strings.HasPrefix(at, p) || at+"/" == p)
 }
 
-// checkPaths finds paths that cannot be told apart, and values that are not known.
+// checkPaths finds paths that cannot be told apart, and unknown values of keep.
 func (o *Options) checkPaths() error {
 	var all []error
 	taken := map[string]string{}
@@ -96,7 +96,7 @@ func (o *Options) checkPaths() error {
 	return errors.Join(all...)
 }
 
-// routes are the locations of the configuration; without one, all paths have keys.
+// routes returns the locations of the configured routes. If there are none, all paths have keys.
 func (o *Options) routes(run httpadapter.Runner, s *site) ([]location, error) {
 	var all []location
 	var errs []error
@@ -144,8 +144,8 @@ func (o *Options) route(run httpadapter.Runner, s *site, r *Route) (http.Handler
 	return m.Handler(s.upstream), nil
 }
 
-// irreversible puts on record that the service may do what cannot be taken back. An answer that
-// is not kept then leaves the key uncertain, unless its status says that nothing began.
+// irreversible records that the service may do what cannot be undone. An answer that is not stored
+// then leaves the key uncertain, unless its status says that nothing began.
 func irreversible(next http.Handler, keep func(int) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -165,7 +165,7 @@ func irreversible(next http.Handler, keep func(int) bool) http.Handler {
 	})
 }
 
-// refusals reports the status.
+// refusals passes the status of an answer to refused.
 type refusals struct {
 	http.ResponseWriter
 	refused func(status int)

@@ -22,7 +22,7 @@ import (
 // readyTime is how long Redis may take to answer /readyz.
 const readyTime = time.Second
 
-// serve listens, says where, and drains when ctx ends.
+// serve listens, prints the addresses, and drains when ctx ends.
 func (o *Options) serve(ctx context.Context, s *site, client redis.UniversalClient,
 	certs *certificates, out io.Writer) error {
 	var listening net.ListenConfig
@@ -57,7 +57,7 @@ func (o *Options) serve(ctx context.Context, s *site, client redis.UniversalClie
 	return o.drain(context.WithoutCancel(ctx), s, server)
 }
 
-// drain lets the requests under way end, those too whose client has gone.
+// drain lets running requests end, including those whose client has gone.
 func (o *Options) drain(ctx context.Context, s *site, server *http.Server) error {
 	s.log.Info("draining", "delay", o.DrainDelay, "grace", o.Grace)
 	delay := time.NewTimer(o.DrainDelay)
@@ -73,7 +73,7 @@ func (o *Options) drain(ctx context.Context, s *site, server *http.Server) error
 	return errors.Join(errCut, err)
 }
 
-// admin answers operators. It says nothing of keys or clients.
+// admin serves operators. It shows no keys and no clients.
 func (o *Options) admin(s *site, client redis.UniversalClient, draining *atomic.Bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +95,7 @@ func (o *Options) admin(s *site, client redis.UniversalClient, draining *atomic.
 	return mux
 }
 
-// certificates are those of TLS, from files that may change.
+// certificates holds the certificate for TLS; its files may change.
 type certificates struct {
 	cert, key string
 	now       atomic.Pointer[tls.Certificate]
@@ -126,7 +126,7 @@ func (c *certificates) config() *tls.Config {
 		}}
 }
 
-// watch reads the files again at each SIGHUP. Where they cannot be used, the old ones stay.
+// watch reads the files again at each SIGHUP. If they are invalid, it keeps the old certificate.
 func (c *certificates) watch(log *slog.Logger) (stop func()) {
 	hup, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hup, syscall.SIGHUP)

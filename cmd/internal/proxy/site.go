@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// site is what the settings describe, ready to serve.
+// site is a proxy as the settings describe it, ready to serve.
 type site struct {
 	http.Handler
 
@@ -31,9 +31,9 @@ type site struct {
 	dedupers []*dedup.Deduper
 }
 
-// tryOut builds the site on a store in memory, which finds errors before anything is connected.
+// tryOut builds the site on a store in memory: this finds errors before anything is connected.
 func (o *Options) tryOut() error {
-	if o.target == nil { // that is an error already
+	if o.target == nil { // check reports this error
 		return nil
 	}
 	_, err := o.build(dedup.Memory(1), slog.New(slog.DiscardHandler))
@@ -66,7 +66,7 @@ func (o *Options) build(store dedup.Store, log *slog.Logger) (*site, error) {
 // resultLimit is the default of dedup.Config.ResultLimit.
 const resultLimit = 256 << 10
 
-// runner makes the Deduper of some locations, and measures it under a name.
+// runner makes the Deduper of a group of locations, and measures it under this name.
 func (s *site) runner(name string, store dedup.Store,
 	cfg dedup.Config) (httpadapter.Runner, error) {
 	m, err := telemetry.NewMetrics(s.provider, telemetry.Config{Name: name, Window: cfg.Window})
@@ -82,7 +82,7 @@ func (s *site) runner(name string, store dedup.Store,
 	return httpadapter.Claimed(d)
 }
 
-// named names the flag where an error names the field of dedup.Config.
+// named replaces the field of dedup.Config in an error by the name of the flag.
 func named(err error) error {
 	var input *dedup.InputError
 	if errors.As(err, &input) {
@@ -96,7 +96,7 @@ func named(err error) error {
 	return err
 }
 
-// measure makes the metrics of requests, next to those of package telemetry.
+// measure registers the metrics of requests, next to those of package telemetry.
 func (s *site) measure() error {
 	s.registry = prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo())
@@ -114,15 +114,15 @@ func (s *site) measure() error {
 	return errors.Join(s.registry.Register(s.requests), s.registry.Register(s.seconds))
 }
 
-// count measures what a location answers. Its path is that of the settings: the number of series
-// does not grow with what clients send.
+// count measures what a location answers. It labels the metrics with the path in the settings: the
+// number of series does not grow with what clients send.
 func (s *site) count(path string, next http.Handler) http.Handler {
 	label := prometheus.Labels{"path": path}
 	return promhttp.InstrumentHandlerDuration(s.seconds.MustCurryWith(label),
 		promhttp.InstrumentHandlerCounter(s.requests.MustCurryWith(label), next))
 }
 
-// close waits until the handlers have ended, or ctx has.
+// close waits until the handlers have ended, or until ctx ends.
 func (s *site) close(ctx context.Context) error {
 	var err error
 	for _, d := range s.dedupers {

@@ -23,7 +23,8 @@ import (
 const (
 	// keyHeader is dedup.Attempt.DownstreamKey, the same in every attempt of one operation.
 	keyHeader = "Onceward-Key"
-	// attemptHeader is its number: above 1, an earlier attempt may have had its effect.
+	// attemptHeader is the number of the attempt: above 1, an earlier attempt may have had its
+	// effect.
 	attemptHeader = "Onceward-Attempt"
 	// webhookHeader is the endpoint of a verified webhook.
 	webhookHeader = "Onceward-Webhook"
@@ -31,8 +32,9 @@ const (
 
 const (
 	dialTime = 5 * time.Second
-	// idleTime is below the keep-alive of Node and uvicorn (5 s) and gunicorn (2 s): a request that
-	// meets a connection which the service is closing ends as 502, although the service is up.
+	// idleTime is shorter than the keep-alive of Node and uvicorn (5 s) and of gunicorn (2 s). If
+	// the service closes a connection while the proxy sends a request on it, the request ends with
+	// 502, although the service is up.
 	idleTime = time.Second
 	idleMost = 256
 )
@@ -54,7 +56,7 @@ func newUpstream(target *url.URL, trust bool, log *slog.Logger) *upstream {
 			DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
 			TLSHandshakeTimeout: dialTime, ForceAttemptHTTP2: true,
 			MaxIdleConns: idleMost, MaxIdleConnsPerHost: idleMost, IdleConnTimeout: idleTime,
-			DisableCompression: true, // the service's answer is kept and sent as it is
+			DisableCompression: true, // the service's answer is stored and sent as it is
 		}},
 	}
 	return u
@@ -63,7 +65,7 @@ func newUpstream(target *url.URL, trust bool, log *slog.Logger) *upstream {
 func (u *upstream) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	pr.SetURL(u.target)
-	out.Host = in.Host                 // it is part of the key: the service sees the same one
+	out.Host = in.Host                 // it is part of the key: the service sees the same host
 	out.URL.RawQuery = in.URL.RawQuery // ReverseProxy drops what it cannot parse; Twilio signs it
 	const from = "X-Forwarded-For"
 	if u.trust {
@@ -80,8 +82,8 @@ func (u *upstream) rewrite(pr *httputil.ProxyRequest) {
 	hideKey(out.Header)
 }
 
-// dropOwn removes what only the proxy may say. A gateway interface as WSGI or CGI makes one name
-// of Onceward-Key and Onceward_Key.
+// dropOwn removes the headers that only the proxy may set. It also removes Onceward_Key: WSGI and
+// CGI give it the same name as Onceward-Key.
 func dropOwn(h http.Header) {
 	for name := range h {
 		if strings.HasPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "onceward-") {
@@ -90,7 +92,7 @@ func dropOwn(h http.Header) {
 	}
 }
 
-// setHeaders says what the service may know of the claim under ctx.
+// setHeaders tells the service what it may know of the claim in ctx.
 func setHeaders(ctx context.Context, h http.Header) {
 	attempt, ok := dedup.FromContext(ctx)
 	if !ok {
@@ -104,9 +106,9 @@ func setHeaders(ctx context.Context, h http.Header) {
 }
 
 // hideKey spells the names of Idempotency-Key in lower case, which means the same to the service.
-// http.Transport looks for its own spelling. It sends a request with a key and without a body again
-// when its connection breaks. A service that has died after the effect would then have it twice,
-// and nothing here would know of the second attempt.
+// http.Transport looks for its own spelling. If it finds that, it sends a request without a body
+// again when the connection breaks. A service that died after the effect would then run it twice,
+// and the proxy would not know of the second attempt.
 func hideKey(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -116,11 +118,10 @@ func hideKey(h http.Header) {
 	}
 }
 
-// errNotSent is that a request has not reached the service.
+// errNotSent reports that a request has not reached the service.
 var errNotSent = errors.New("the service cannot be reached")
 
-// transport tells an error before there was a connection, when nothing can have happened, from
-// one after it.
+// transport marks an error that came before there was a connection: nothing can have happened then.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -134,8 +135,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// fail answers for a service that has not answered. The answer is not kept: the key is free, or
-// uncertain on a route that is irreversible.
+// fail answers when the service has not answered. The answer is not stored: the key is free, or
+// uncertain if the route is irreversible.
 func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	notSent := errors.Is(err, errNotSent)
@@ -143,7 +144,7 @@ func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
 		httpadapter.Forgo(ctx)
 	}
 	if ctx.Err() != nil {
-		return // httpadapter answers for its Timeout; without a key, the client has gone
+		return // httpadapter answers after its Timeout; without a key, the client has gone
 	}
 	u.log.Warn("the service did not answer", "path", r.URL.Path, "reached", !notSent, "error", err)
 	detail := "The service broke off; it may have done its work."
@@ -153,7 +154,7 @@ func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem(w, http.StatusBadGateway, detail)
 }
 
-// problem is an answer in the proxy's own name.
+// problem writes an error of the proxy itself.
 func problem(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -166,8 +167,9 @@ func problem(w http.ResponseWriter, status int, detail string) {
 		"title": http.StatusText(status), "status": status, "detail": detail})
 }
 
-// ServeHTTP passes a request on. Under a key no connection is switched to another protocol, and an
-// answer that is too large to keep ends here, because httpadapter then answers for it.
+// ServeHTTP passes a request on. If the request has a key, its connection is never switched to
+// another protocol. An answer that is too large to store ends here: httpadapter answers in its
+// place.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, keyed := dedup.FromContext(r.Context()); !keyed {
 		u.proxy.ServeHTTP(w, r)

@@ -15,13 +15,13 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// fate is what became of a dead letter.
+// fate says what happened to a dead letter.
 type fate string
 
 const (
 	fateSent     fate = "sent"
 	fateWould    fate = "would"   // in a dry run
-	fateSettled  fate = "settled" // its message has been processed since
+	fateSettled  fate = "settled" // its message has been processed since it was parked
 	fateLeft     fate = "left"
 	fateUnwanted fate = "unwanted" // a filter leaves it out
 	fateFailed   fate = "failed"   // it ends the run
@@ -49,11 +49,11 @@ type View struct {
 	Scope    string `json:"scope"`
 	Attempts string `json:"attempts"`
 	Record   string `json:"record"` // the state of the key
-	Error    string `json:"error"`  // for which it was parked
+	Error    string `json:"error"`  // the error that it was parked for
 	Reason   string `json:"reason,omitempty"`
 }
 
-// view is the dead letter with what became of it.
+// view is the dead letter with its fate.
 func (l *deadLetter) view(f fate, reason error) *View {
 	v := &View{Fate: string(f), ID: l.id, Scope: l.scope, Record: l.record,
 		From: l.Header(kafkaadapter.HeaderTopic) + "/" + l.Header(kafkaadapter.HeaderPartition) +
@@ -70,7 +70,7 @@ func (l *deadLetter) at() string {
 	return fmt.Sprintf("%s/%d@%d", l.Topic, l.Partition, l.Offset)
 }
 
-// line is what is printed: everything foreign is quoted.
+// line is the printed line: all foreign text is quoted.
 func (v *View) line() string {
 	s := fmt.Sprintf("%-8s id=%q from=%q at=%s scope=%q attempts=%q record=%s error=%q",
 		v.Fate, v.ID, v.From, v.At, v.Scope, v.Attempts, v.Record, v.Error)
@@ -80,11 +80,11 @@ func (v *View) line() string {
 	return s
 }
 
-// report prints what became of a dead letter, and writes down who has sent it.
+// report prints the fate of a dead letter, and logs who has sent it.
 func (r *run) report(l *deadLetter, f fate, reason error) {
 	v := l.view(f, reason)
 	if r.options.JSON {
-		_ = json.NewEncoder(r.out).Encode(v) // as Fprintln, which the rest is printed with
+		_ = json.NewEncoder(r.out).Encode(v) // to the same output as Fprintln
 	} else {
 		fmt.Fprintln(r.out, v.line())
 	}
@@ -100,12 +100,12 @@ func (o *Options) wanted(l *deadLetter) bool {
 		(o.Error == "" || strings.Contains(l.Header(kafkaadapter.HeaderError), o.Error))
 }
 
-// leave is why a dead letter stays where it is.
+// leave is the reason why a dead letter stays where it is.
 type leave struct{ error }
 
 func (l leave) Unwrap() error { return l.error }
 
-// stays tells reasons that concern one message alone from those that end the run.
+// stays reports whether an error concerns only this message. Any other error ends the run.
 func stays(err error) bool {
 	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoDeadLetter) ||
 		errors.Is(err, dedup.ErrUncertain) ||
@@ -134,14 +134,14 @@ func (r *run) prepare(ctx context.Context, l *deadLetter) (*kafkaadapter.Message
 	if err := r.lookUp(ctx, l); err != nil {
 		return nil, err
 	}
-	// lookUp has been asked
+	// Unrecorded: lookUp has already left messages whose missing record is a risk.
 	return kafkaadapter.Replay(ctx, r.store.dedup, l.Message,
 		kafkaadapter.Unrecorded())
 }
 
-// lookUp leaves a message if it may have been processed since it was parked. A success is on record
-// for the window. A message without a record may also be a sign of another store or namespace than
-// the consumer's, in which no message has one.
+// lookUp leaves a message if it may have been processed since it was parked: a success is on record
+// only for the window. A message without a record may also mean that the store or the namespace is
+// not the consumer's: then no message has a record.
 func (r *run) lookUp(ctx context.Context, l *deadLetter) error {
 	if l.id == "" {
 		return nil

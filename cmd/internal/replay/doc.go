@@ -1,16 +1,17 @@
-// Package replay sends dead letters back to the topics they came from, under the ids they
-// had, with kafkaadapter.Replay.
+// Package replay sends dead letters back to the topics they came from, with the ids they had, by
+// kafkaadapter.Replay.
 //
-// Every partition of the dead-letter topic is read from the offset that the command's consumer
-// group has committed to where the partition ended when the command began. The key of a message is
-// freed, the message is sent with acks of all replicas, and then the group commits that the dead
-// letter is done. A crash in between leaves it to the next run, which finds that the message was
-// processed, or sends it once more, a duplicate.
+// It reads every partition of the dead-letter topic. It begins at the offset that the command's
+// consumer group has committed, and ends where the partition ended when the command began. For each
+// dead letter it frees the key of the message, sends the message with acks of all replicas, and
+// then commits that the dead letter is done. After a crash in between, the next run either finds
+// that the message was processed, or sends it once more as a duplicate.
 //
-// Messages that are left where they are (their key is uncertain or in flight, they are not dead
-// letters, a filter leaves them out) stay ahead of the committed offset. The offset's metadata
-// names the ones behind them that are done. So a later run neither loses the former nor sends the
-// latter again: that would be harmless only for as long as their records live.
+// Some messages are left where they are: their key is uncertain or in flight, they are not dead
+// letters, or a filter leaves them out. They stay ahead of the committed offset. The offset's
+// metadata names the later ones that are done. So a later run does not lose the messages that were
+// left, and does not send the done ones again. Sending them again would be harmless only as long as
+// their records live.
 //
-// A lease in Redis keeps two runs from replaying the same topic at a time.
+// A lease in Redis keeps two runs from replaying the same topic at the same time.
 package replay

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// finishedHeader begins the metadata of a committed offset that is ours.
+	// finishedHeader begins the metadata of an offset that this command has committed.
 	finishedHeader = "onceward-replay/1"
-	// maxFinished is what metadata may take: brokers refuse more than 4096 bytes unless
+	// maxFinished is the limit of the metadata, in bytes: brokers refuse more than 4096 unless
 	// offset.metadata.max.bytes says otherwise.
 	maxFinished = 4096
 )
 
-// span is a range of offsets, without its end.
+// span is a range of offsets; to is not in it.
 type span struct{ from, to int64 }
 
-// finished is which offsets of a partition are done: all below next, and those ahead.
+// finished says which offsets of a partition are done: all below next, and those in ahead.
 type finished struct {
 	next  int64
-	ahead []span // in order, apart from each other and from next
+	ahead []span // sorted, with gaps between each other and after next
 }
 
 // has reports whether an offset is done.
@@ -31,7 +31,7 @@ func (p *finished) has(offset int64) bool {
 	})
 }
 
-// with returns p with offsets added, and leaves p as it is.
+// with returns p with the offsets added, and leaves p unchanged.
 func (p *finished) with(from, to int64) finished {
 	if from >= to {
 		return *p
@@ -57,8 +57,8 @@ func (p *finished) with(from, to int64) finished {
 	return out
 }
 
-// text is the metadata of the committed offset: of each span the number of offsets that
-// are left before it and the number it has, such as "onceward-replay/1 2+5 1+1".
+// text is the metadata of the committed offset. For each span it has the number of offsets that are
+// left before the span, and the length of the span: "onceward-replay/1 2+5 1+1".
 func (p *finished) text() string {
 	if len(p.ahead) == 0 {
 		return ""

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxMessage leaves the size of a message to the brokers: a message that came from a topic
-	// should fit into it again.
+	// maxMessage is so large that only the brokers limit the size of a message: a message that came
+	// from a topic should fit into it again.
 	maxMessage = 64 << 20
-	// tries is how often a message is sent, and an offset committed, before the run ends.
+	// tries is how often the run sends a message, or commits an offset, before it gives up.
 	tries     = 5
 	retryTime = 200 * time.Millisecond
 )
 
-// homePartitioner sends a message to the partition that it came from, where the other messages of
-// its key are, whatever hash chose it. If there is no such partition, its key chooses one.
+// homePartitioner sends a message to the partition that it came from, because the other messages of
+// its key are there, whatever hash chose it. If there is no such partition, the key chooses one.
 type homePartitioner struct{ kgo.Partitioner }
 
 // ForTopic implements kgo.Partitioner.
@@ -37,7 +37,8 @@ func (p homePartitioner) ForTopic(topic string) kgo.TopicPartitioner {
 
 type homeTopic struct{ kgo.TopicPartitioner }
 
-// RequiresConsistency implements kgo.TopicPartitioner: a partition that is down is waited for.
+// RequiresConsistency implements kgo.TopicPartitioner: the client waits for a partition that is
+// down.
 func (homeTopic) RequiresConsistency(*kgo.Record) bool { return true }
 
 // Partition implements kgo.TopicPartitioner.
@@ -62,10 +63,11 @@ func openKafka(ctx context.Context, o *Options) (*kafka, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.ProducerBatchMaxBytes(maxMessage),
 		kgo.RecordPartitioner(homePartitioner{kgo.StickyKeyPartitioner(nil)}),
-		// A second copy of a message is a duplicate, and needs no right to write idempotently.
+		// A second copy of a message is a duplicate anyway. Without idempotent writes, the command
+		// needs no right to them.
 		kgo.DisableIdempotentWrite(),
 		kgo.RecordRetries(tries), kgo.RecordDeliveryTimeout(messageTime/2),
-		kgo.MetadataMinAge(retryTime), // a try waits for new metadata
+		kgo.MetadataMinAge(retryTime), // each try waits for new metadata
 		kgo.RequestRetries(tries), kgo.RetryBackoffFn(func(int) time.Duration { return retryTime }),
 	)
 	if err != nil {
@@ -81,7 +83,7 @@ func openKafka(ctx context.Context, o *Options) (*kafka, error) {
 	return k, nil
 }
 
-// hasTopic reports whether a message can be sent there at all.
+// hasTopic reports whether a topic exists, so that a message can be sent there.
 func (k *kafka) hasTopic(ctx context.Context, topic string) (bool, error) {
 	topics, err := k.admin.ListTopics(ctx, topic)
 	if err != nil {
@@ -97,12 +99,12 @@ func (k *kafka) hasTopic(ctx context.Context, topic string) (bool, error) {
 // part is a partition of the dead-letter topic.
 type part struct {
 	number   int32
-	position int64 // of the next offset to look at
+	position int64 // the next offset to look at
 	end      int64 // where the partition ended when the command began
 	done     finished
 }
 
-// parts asks where to begin and to end.
+// parts finds where each partition begins and ends.
 func (k *kafka) parts(ctx context.Context, topic, group string) ([]*part, error) {
 	oldest, err := k.admin.ListStartOffsets(ctx, topic)
 	newest, failed := k.admin.ListEndOffsets(ctx, topic)
@@ -125,7 +127,7 @@ func (k *kafka) parts(ctx context.Context, topic, group string) ([]*part, error)
 			return nil, fmt.Errorf(
 				"%s/%d: offset %d is committed, and the partition ends at %d: it is another topic by now; choose another --group", topic, n, p.done.next, p.end)
 		}
-		// what retention has deleted
+		// skip what retention has deleted
 		p.done = p.done.with(p.done.next, oldest[topic][n].Offset)
 		p.position = p.done.next
 		all = append(all, p)
@@ -133,7 +135,8 @@ func (k *kafka) parts(ctx context.Context, topic, group string) ([]*part, error)
 	return all, nil
 }
 
-// committed returns the offsets of the group. It refuses one with members: they belong to these.
+// committed returns the offsets of the group. It refuses a group with members: the offsets belong
+// to these.
 func (k *kafka) committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
 	described, err := k.admin.DescribeGroups(ctx, group)
 	if err != nil {
@@ -143,14 +146,14 @@ func (k *kafka) committed(ctx context.Context, group string) (kadm.OffsetRespons
 		return nil, errors.New("has members: it must be this command's own")
 	}
 	all, err := k.admin.FetchOffsets(ctx, group)
-	if errors.Is(err, kerr.GroupIDNotFound) { // it has never committed
+	if errors.Is(err, kerr.GroupIDNotFound) { // the group has never committed
 		return nil, nil
 	}
 	return all, errors.Join(err, all.Error())
 }
 
-// commit returns when the broker has what is finished of a partition. Brokers refuse it while the
-// group has members.
+// commit returns when the broker has stored which offsets of a partition are done. Brokers refuse
+// it if the group has members.
 func (k *kafka) commit(ctx context.Context, topic, group string, number int32,
 	done finished) error {
 	var offsets kadm.Offsets

@@ -13,7 +13,7 @@ import (
 
 // Options are the flags of the command.
 type Options struct {
-	// Kafka is where the topics are.
+	// Kafka says where the topics are.
 	Kafka broker.Options
 	Topic string
 	Group string
@@ -99,7 +99,7 @@ func (o *Options) selectFlags(f *cli.Flags) {
 	f.BoolVar(&o.JSON, "json", false, "write a JSON object on a line for each message, and the counts")
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	switch {
 	case o.Group == "":

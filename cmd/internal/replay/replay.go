@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// openTime bounds how long the servers may take until the first message.
+	// openTime bounds how long the servers may take before the first message.
 	openTime = 30 * time.Second
-	// messageTime bounds the work on one message, which is not interrupted.
+	// messageTime bounds the work on one message, which ctx does not interrupt.
 	messageTime = 30 * time.Second
-	// quiet is how long nothing may come of a partition before it counts as read: it may end in
-	// records that no consumer gets to see, such as the markers of a transaction.
+	// quiet is how long a partition may send nothing before it counts as read to its end: its last
+	// records may be ones that consumers never see, such as the markers of a transaction.
 	quiet = 5 * time.Second
 )
 
 // errEnough ends a run that has sent Options.Max messages.
 var errEnough = errors.New("--max messages have been sent")
 
-// run replays. When ctx ends it ends after the message that is under way.
+// run replays. When ctx ends, it finishes the message that it works on, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	r, err := open(ctx, o, s)
 	if err != nil {
@@ -57,11 +57,11 @@ type run struct {
 	options *Options
 	out     io.Writer
 	errOut  io.Writer
-	seen    bool // a person sees what is written to out next to errOut
+	seen    bool // out is a terminal too: the user sees out and errOut together
 	kafka   *kafka
 	store   *store
 	parts   []*part
-	lock    context.Context // ends when another run may begin
+	lock    context.Context // ends when the lock is lost: another run may begin
 	unlock  func()
 	count   map[fate]int
 	meter   *progress.Meter
@@ -105,8 +105,8 @@ func (r *run) close() {
 	}
 }
 
-// watched runs under a bar, if somebody watches. Elsewhere the lines of the messages
-// show how far it is.
+// watched runs with a progress bar on a terminal. Elsewhere the lines about the messages show the
+// progress.
 func (r *run) watched(ctx context.Context) error {
 	if !progress.OnTerminal(r.errOut) {
 		return r.run(ctx)
@@ -122,7 +122,7 @@ func (r *run) watched(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// run reads one partition after the other.
+// run reads one partition after another.
 func (r *run) run(ctx context.Context) error {
 	for _, p := range r.parts {
 		if err := r.partition(ctx, p); err != nil {
@@ -132,7 +132,7 @@ func (r *run) run(ctx context.Context) error {
 	return nil
 }
 
-// partition reads to where the partition ended when the command began.
+// partition reads up to where the partition ended when the command began.
 func (r *run) partition(ctx context.Context, p *part) error {
 	if p.position >= p.end {
 		return nil
@@ -170,7 +170,7 @@ func (r *run) unlocked() error {
 	return fmt.Errorf("another run may have begun: %w", context.Cause(r.lock))
 }
 
-// take handles what was read at an offset, to the end even when ctx ends meanwhile.
+// take handles the message at an offset. Once it has begun, it finishes even if ctx ends.
 func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error {
 	switch {
 	case ctx.Err() != nil:
@@ -178,7 +178,7 @@ func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error 
 	case r.lock.Err() != nil:
 		return r.unlocked()
 	}
-	// there is nothing at offsets that are passed over
+	// the offsets that were skipped hold no message
 	p.done = p.done.with(p.position, min(m.Offset, p.end))
 	if m.Offset >= p.end {
 		p.position = p.end
@@ -195,7 +195,7 @@ func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error 
 	return nil
 }
 
-// handle deals with a dead letter that is not done.
+// handle processes a dead letter that is not done.
 func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 	if !r.options.wanted(l) {
 		r.count[fateUnwanted]++
@@ -225,7 +225,7 @@ func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 	return nil
 }
 
-// send returns what became of a dead letter, and why.
+// send returns the fate of a dead letter, and the reason.
 func (r *run) send(ctx context.Context, l *deadLetter) (fate, error) {
 	message, err := r.prepare(ctx, l)
 	if err == nil && r.kafka.producer == nil {
@@ -245,7 +245,7 @@ func (r *run) send(ctx context.Context, l *deadLetter) (fate, error) {
 	return fateFailed, err
 }
 
-// summary counts.
+// summary prints the counts.
 func (r *run) summary() {
 	done, verb := r.count[fateSent], "sent"
 	if r.options.DryRun {

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// lockTTL bounds how long a run that was killed keeps the next one away.
+	// lockTTL is how long the lock of a killed run keeps the next run away.
 	lockTTL = 30 * time.Second
-	// hold is how long an owner from before a key was freed can write nothing.
+	// hold is how long a former owner of a freed key is kept from writing.
 	hold = time.Hour
 )
 
-// store is the consumer's.
+// store is the consumer's store.
 type store struct {
 	*keys.Opened
 	dedup *dedup.Deduper
 }
 
-// openStore opens the Deduper of the consumer. It writes nothing.
+// openStore opens the consumer's Deduper. It writes nothing.
 func openStore(ctx context.Context, o *Options) (_ *store, err error) {
 	opened, err := o.Open(ctx)
 	if err != nil {
@@ -50,8 +50,8 @@ func openStore(ctx context.Context, o *Options) (_ *store, err error) {
 	return &store{opened, d}, err
 }
 
-// lock keeps other runs from the topic: of two, one could free a key that the other one's
-// message has just succeeded under. The context that it returns ends when it is lost.
+// lock keeps other runs away from the topic. With two runs, one could free a key right after the
+// message of the other one has succeeded under it. The returned context ends when the lock is lost.
 func (s *store) lock(ctx context.Context, o *Options) (context.Context, func(), error) {
 	leases, err := lease.New(s.Redis, lease.Options{})
 	if err != nil {
@@ -70,14 +70,14 @@ func (s *store) lock(ctx context.Context, o *Options) (context.Context, func(), 
 	held, stop := l.KeepAlive(ctx)
 	return held, func() {
 		stop()
-		// also when ctx has ended
+		// also if ctx has ended
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = l.Release(last) // or it lapses
+		_ = l.Release(last) // otherwise it lapses
 	}, nil
 }
 
-// unchanged is a store that a dry run cannot change: it only says what Forget would return.
+// unchanged is a store that a dry run cannot change: Forget only returns what it would return.
 type unchanged struct{ dedup.Store }
 
 // Forget implements dedup.Store.

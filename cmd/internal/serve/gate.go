@@ -12,34 +12,35 @@ import (
 )
 
 const (
-	// cookiePrefix is before a random part: browsers send cookies to all ports of a host, and the
-	// pass of one console must not take the place of another's.
+	// cookiePrefix precedes a random part. Browsers send cookies to all ports of a host, so without
+	// it the pass of one console would replace that of another.
 	cookiePrefix = "onceward_pass_"
-	// maxPasses is how many browsers are let in; the first goes when one more comes.
+	// maxPasses is how many browsers are let in. One more replaces the first.
 	maxPasses = 16
 )
 
-// gate lets browsers in that open the address that was printed, once for each.
+// gate lets in a browser that opens the printed address. Each address works once.
 type gate struct {
 	next http.Handler
-	// fresh gets a token that is good now: at first, and when the one before is used up.
+	// fresh receives each new token: the first one, and the next one when a token is used up.
 	fresh func(token string)
 
-	cookie string // name of the pass
+	cookie string // the name of the cookie with the pass
 
 	mu     sync.Mutex
 	token  string
 	passes []string
 }
 
-// newGate is closed but for its first token, which fresh gets before it returns.
+// newGate returns a gate that only its first token opens. It calls fresh with that token before it
+// returns.
 func newGate(next http.Handler, fresh func(token string)) *gate {
 	g := &gate{next: next, fresh: fresh, cookie: cookiePrefix + rand.Text()[:8]}
 	g.renew()
 	return g
 }
 
-// renew makes the next token. The caller has the lock, or is alone.
+// renew makes the next token. The caller holds the lock, or is alone.
 func (g *gate) renew() {
 	g.token = rand.Text()
 	g.fresh(g.token)
@@ -49,11 +50,11 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// the first address has a token; the console sets its own
+	// The first address contains a token. The console sets its own policy.
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if !loopback.Is(r.Host) {
-		// A name of somebody else's that leads here would make this page one of theirs.
+		// Otherwise another site could let its own name lead here, and read this page as its own.
 		http.Error(w, "Use the address that was printed.", http.StatusMisdirectedRequest)
 		return
 	}
@@ -70,7 +71,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// byToken gives the browser a pass for the token, which is good for no other.
+// byToken gives the browser a pass in exchange for the token, which is used up by that.
 func (g *gate) byToken(w http.ResponseWriter, token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +86,7 @@ func (g *gate) byToken(w http.ResponseWriter, token string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// newPass makes a pass; the caller has the lock.
+// newPass makes a pass. The caller holds the lock.
 func (g *gate) newPass() string {
 	pass := rand.Text()
 	if g.passes = append(g.passes, pass); len(g.passes) > maxPasses {
@@ -94,7 +95,7 @@ func (g *gate) newPass() string {
 	return pass
 }
 
-// pass gives it to the browser.
+// pass sends the pass to the browser, as a cookie.
 func (g *gate) pass(w http.ResponseWriter, pass string) {
 	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})
@@ -112,7 +113,7 @@ func (g *gate) knows(pass string) bool {
 	return slices.ContainsFunc(g.passes, func(p string) bool { return same(p, pass) })
 }
 
-// same compares in a time that says nothing of the texts.
+// same compares in a time that does not depend on the texts.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

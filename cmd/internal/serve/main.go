@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/console"
 )
 
-// Bounds of what one client may take.
+// Bounds on what one client may use.
 const (
 	headerTime   = 10 * time.Second
 	requestTime  = 30 * time.Second
@@ -85,7 +85,7 @@ func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler,
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	if err := server.Shutdown(closing); err != nil {
-		_ = server.Close() // whoever is left has had the time
+		_ = server.Close() // clients that still read had enough time
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err

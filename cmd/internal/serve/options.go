@@ -1,4 +1,4 @@
-// Package serve shows package console to the user who has started it: the command onceward console.
+// Package serve shows package console to the user who started it: the command onceward console.
 package serve
 
 import (
@@ -57,7 +57,7 @@ func (o *Options) flags(f *cli.Flags) {
 	f.Setting("namespace", "window", "hold")
 }
 
-// check finds the first flag that makes no sense.
+// check finds the first invalid flag.
 func (o *Options) check() error {
 	if err := o.Check(); err != nil {
 		return err

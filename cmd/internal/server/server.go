@@ -1,5 +1,6 @@
-// Package server opens the servers that operators' commands look at, by flags that they share.
-// Passwords come in URLs or from the environment, and are in no text that this package makes.
+// Package server opens the servers that operators' commands look at, by flags that the commands
+// share. Passwords come in URLs or from the environment. No text that this package makes contains
+// one.
 package server
 
 import (
@@ -31,33 +32,33 @@ import (
 
 // Options are the flags. Use them after Check.
 type Options struct {
-	// Redis is a URL, of a Cluster with Cluster, of Sentinels with ?master_name=.
+	// Redis is a URL. With Cluster it names a Cluster, and with ?master_name= it names Sentinels.
 	Redis   string
 	Cluster bool
 	// SQL is a DSN; see Flags.
 	SQL string
-	// NewFile lets a file of SQLite be new.
+	// NewFile allows a file of SQLite that does not exist yet.
 	NewFile bool
-	// MinPool is how many connections clients of Redis may have at least; those of go-redis's own
-	// default, or of the URL, if these are more.
+	// MinPool is the least number of connections that a client of Redis may open. The default of
+	// go-redis or the URL may allow more.
 	MinPool int
 
 	passwordEnv, password string
 	engine                engine
 }
 
-// engine is what a DSN leads to.
+// engine is the database that a DSN names.
 type engine struct {
 	dialect     sqladapter.Dialect
 	driver, dsn string
 	secret      string
 }
 
-// inRedis and inSQL are settings that belong to one of the two alone.
+// inRedis and inSQL are the settings that belong to only one kind of server.
 var (
 	inRedis = []string{"redis", "cluster", "redis-password-env", "prefix", "secret-env"}
 	inSQL   = []string{"sql", "schema", "table"}
-	// Names are those of both.
+	// Names are the settings of both.
 	Names = slices.Concat(inRedis, inSQL)
 )
 
@@ -68,13 +69,13 @@ func (o *Options) Flags(f *cli.Flags) {
 	Exclude(f)
 }
 
-// Exclude leaves the settings of one kind of server out where a flag names the other.
+// Exclude ignores the settings of one kind of server if a flag names the other kind.
 func Exclude(f *cli.Flags) {
 	f.Instead("redis", inSQL...)
 	f.Instead("sql", inRedis...)
 }
 
-// RedisFlags registers those of Redis alone, for a command that has no other; see CheckRedis.
+// RedisFlags registers only the flags of Redis, for a command without databases; see CheckRedis.
 func (o *Options) RedisFlags(f *cli.Flags) {
 	f.StringVar(&o.Redis, "redis", "",
 		"`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
@@ -85,7 +86,7 @@ func (o *Options) RedisFlags(f *cli.Flags) {
 	f.Setting("redis", "cluster", "redis-password-env")
 }
 
-// SQLFlags registers those of databases alone, for a command that has no other; see CheckSQL.
+// SQLFlags registers only the flags of databases, for a command without Redis; see CheckSQL.
 func (o *Options) SQLFlags(f *cli.Flags) {
 	f.StringVar(&o.SQL, "sql", "",
 		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver, or sqlite:FILE; "+
@@ -93,7 +94,7 @@ func (o *Options) SQLFlags(f *cli.Flags) {
 	f.Setting("sql")
 }
 
-// errRedis and errSQL name the form alone: the text may be a password.
+// errRedis and errSQL show only the expected form: the text may contain a password.
 var (
 	errRedis = errors.New(
 		"--redis is not a URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
@@ -102,8 +103,8 @@ var (
 		"--sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
 )
 
-// Check reads what the flags stand for, and connects to nothing. Exactly one of --redis and --sql
-// is wanted. Errors name the flag.
+// Check parses the flags, and connects to nothing. It requires exactly one of --redis and --sql.
+// Its errors name the flag.
 func (o *Options) Check() error {
 	switch {
 	case o.Redis == "" && o.SQL == "":
@@ -119,7 +120,7 @@ func (o *Options) Check() error {
 	return o.readDSN()
 }
 
-// CheckRedis is Check where there are RedisFlags alone.
+// CheckRedis is Check for a command that has only RedisFlags.
 func (o *Options) CheckRedis() error {
 	if o.passwordEnv != "" {
 		if o.password = os.Getenv(o.passwordEnv); o.password == "" {
@@ -133,7 +134,7 @@ func (o *Options) CheckRedis() error {
 	return client.Close()
 }
 
-// CheckSQL is Check where there are SQLFlags alone.
+// CheckSQL is Check for a command that has only SQLFlags.
 func (o *Options) CheckSQL() error {
 	if o.SQL == "" {
 		return errors.New("--sql is missing")
@@ -141,7 +142,7 @@ func (o *Options) CheckSQL() error {
 	return o.readDSN()
 }
 
-// OpenRedis makes a client, which connects when it is used.
+// OpenRedis makes a client, which connects when it is first used.
 func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	if !strings.Contains(o.Redis, "://") {
 		o.Redis = "redis://" + o.Redis
@@ -180,12 +181,12 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	return redis.NewClient(c), nil
 }
 
-// ErrClustered is that --redis is a node, and the client not one of a Cluster.
+// ErrClustered reports that --redis is a node of a Cluster, but the client is not a Cluster client.
 var ErrClustered = errors.New("--redis: the server is part of a Cluster: add --cluster")
 
-// Clustered reports whether client takes a node of a Cluster for a server of its own: it answers
-// for its own slots, and anything else looks as if it were not there. Unknown without the right to
-// INFO.
+// Clustered reports whether client uses a node of a Cluster as if it were a single server. Such a
+// node answers only for its own slots, and all other keys seem to be missing. Without the right to
+// INFO, Clustered cannot know, and returns false.
 func Clustered(ctx context.Context, client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {
@@ -195,8 +196,8 @@ func Clustered(ctx context.Context, client redis.UniversalClient) bool {
 	return err == nil && strings.Contains(info, "cluster_enabled:1")
 }
 
-// failover takes name and password of the URL, which are the Sentinels' for go-redis, for those of
-// the servers, unless those are there.
+// failover uses the name and password of the URL for the servers, unless these have their own.
+// go-redis takes them as the Sentinels'.
 func (o *Options) failover(c *redis.FailoverOptions) {
 	if c.Username == "" && c.Password == "" {
 		c.Username, c.Password = c.SentinelUsername, c.SentinelPassword
@@ -205,7 +206,7 @@ func (o *Options) failover(c *redis.FailoverOptions) {
 	o.override(&c.Password)
 }
 
-// Sentinels are the options by which --redis finds its server, or nil when it is not a URL of
+// Sentinels returns the options with which --redis finds its server, or nil if it is not a URL of
 // Sentinels.
 func (o *Options) Sentinels() *redis.FailoverOptions {
 	u, err := url.Parse(o.Redis)
@@ -226,7 +227,7 @@ func (o *Options) override(password *string) {
 	}
 }
 
-// pool widens one whose size may be go-redis's default, zero.
+// pool raises a pool size to MinPool. A size of zero is the default of go-redis.
 func (o *Options) pool(size *int) {
 	standard := 10 * runtime.GOMAXPROCS(0)
 	if *size == 0 && o.MinPool > standard || *size > 0 && o.MinPool > *size {
@@ -234,7 +235,7 @@ func (o *Options) pool(size *int) {
 	}
 }
 
-// redisFault lets pass what cannot have a part of a password in it.
+// redisFault passes on only texts that cannot contain a part of a password.
 func redisFault(err error) error {
 	const unexpected, scheme = "redis: unexpected option: ", "redis: invalid URL scheme: "
 	if option, ok := strings.CutPrefix(err.Error(), unexpected); ok {
@@ -246,11 +247,11 @@ func redisFault(err error) error {
 	return errRedis
 }
 
-// Dialect of --sql.
+// Dialect is the dialect of --sql.
 func (o *Options) Dialect() sqladapter.Dialect { return o.engine.dialect }
 
-// OpenSQL makes a pool, which connects when it is used. A patient one waits for other writers of
-// SQLite, unless the DSN says how to open it.
+// OpenSQL makes a pool, which connects when it is first used. With patient, SQLite waits for other
+// writers, unless the DSN has parameters of its own.
 func (o *Options) OpenSQL(patient bool) (*sql.DB, error) {
 	if o.engine.dialect == sqladapter.SQLite {
 		dsn := o.engine.dsn
@@ -266,7 +267,7 @@ func (o *Options) OpenSQL(patient bool) (*sql.DB, error) {
 	return db, nil
 }
 
-// readDSN finds the engine of --sql.
+// readDSN finds the engine for --sql.
 func (o *Options) readDSN() error {
 	dsn := o.SQL
 	if name, ok := strings.CutPrefix(dsn, "env:"); ok {
@@ -310,7 +311,7 @@ func (o *Options) readMySQL(dsn string) error {
 	return nil
 }
 
-// mysqlDSN is a URL as go-sql-driver wants it.
+// mysqlDSN turns a URL into a DSN of go-sql-driver.
 func mysqlDSN(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
@@ -334,7 +335,7 @@ func mysqlDSN(text string) (string, error) {
 	return dsn, nil
 }
 
-// readSQLite wants the file to be there, but for NewFile: to open it would make it.
+// readSQLite requires the file to exist, unless NewFile is set: opening it would create it.
 func (o *Options) readSQLite(dsn string) error {
 	file, _, _ := strings.Cut(strings.TrimPrefix(dsn, "file:"), "?")
 	if _, err := os.Stat(file); err != nil && (!o.NewFile || !errors.Is(err, fs.ErrNotExist)) {
@@ -344,9 +345,9 @@ func (o *Options) readSQLite(dsn string) error {
 	return nil
 }
 
-// Hide takes the passwords out of a text: a last guard, for what drivers say.
+// Hide removes passwords from a text. It is the last guard, for texts of drivers.
 func (o *Options) Hide(text string) string {
-	const least = 4 // a shorter one would be found in half the words
+	const least = 4 // shorter ones occur in half of all words
 	secrets := []string{o.password, o.engine.secret}
 	if u, err := url.Parse(o.Redis); err == nil {
 		password, _ := u.User.Password()
@@ -360,14 +361,14 @@ func (o *Options) Hide(text string) string {
 	return text
 }
 
-// Unanswered adds to an error that is no more than a time that was over, or a connection that was
-// closed, who has not answered and why that may be.
+// Unanswered adds to a timeout, or to a connection that the server has closed, which server did not
+// answer and why that may be. It returns other errors unchanged.
 func (o *Options) Unanswered(err error) error {
-	addrs, _ := o.addrs() // without them it is still an answer that is missing
+	addrs, _ := o.addrs() // without addresses, it says "the server"
 	return Unanswered(err, addrs...)
 }
 
-// Unanswered is that of servers at addrs.
+// Unanswered is Options.Unanswered for servers at addrs.
 func Unanswered(err error, addrs ...string) error {
 	var timeout net.Error
 	if errors.Is(err, io.EOF) {
@@ -384,18 +385,19 @@ func Unanswered(err error, addrs ...string) error {
 	return fmt.Errorf("%w: no answer in time from %s: it hangs, or is cut off, or one side alone speaks TLS", err, where)
 }
 
-// CutOff closes c when ctx is canceled before stop is called. go-redis does not obey the end of a
-// context while it reads: Ctrl-C would wait until a server that hangs has used up its time.
+// CutOff closes c when ctx is canceled before stop is called. go-redis ignores the context while it
+// reads: after Ctrl-C it would wait until the timeout of a server that hangs.
 func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) { // a deadline has an error that says more
+		if errors.Is(ctx.Err(), context.Canceled) { // the error of a deadline says more
 			_ = c.Close()
 		}
 	})
 }
 
-// Local reports whether the server is on this machine, as far as its address shows: of a Cluster
-// all that are named, of Sentinels theirs. It asks nobody. Use it after Check.
+// Local reports whether the server is on this machine, as far as its address shows. For a Cluster
+// it checks all named nodes, for Sentinels their addresses. It connects to nothing. Use it after
+// Check.
 func (o *Options) Local() (bool, error) {
 	addrs, err := o.addrs()
 	for _, addr := range addrs {
@@ -413,14 +415,14 @@ func hostOf(addr string) string {
 	return addr
 }
 
-// addrs are the addresses that are connected to, sockets left out.
+// addrs returns the addresses to connect to, without sockets.
 func (o *Options) addrs() (addrs []string, err error) {
 	if o.Redis != "" {
 		return o.redisAddrs()
 	}
 	all, _, err := o.endpoints()
 	for _, e := range all {
-		if !slices.Contains(addrs, e.addr) { // one without TLS is the same once more
+		if !slices.Contains(addrs, e.addr) { // the same address without TLS is listed twice
 			addrs = append(addrs, e.addr)
 		}
 	}
@@ -430,10 +432,10 @@ func (o *Options) addrs() (addrs []string, err error) {
 // endpoint is an address that --sql connects to.
 type endpoint struct {
 	addr  string
-	plain bool // also without TLS
+	plain bool // it may also be used without TLS
 }
 
-// endpoints are those of --sql, sockets left out, and what the DSN says of TLS.
+// endpoints returns the addresses of --sql, without sockets, and what the DSN says about TLS.
 func (o *Options) endpoints() (all []endpoint, says string, err error) {
 	switch o.engine.dialect {
 	case sqladapter.Postgres:
@@ -463,9 +465,9 @@ func (o *Options) endpoints() (all []endpoint, says string, err error) {
 	return nil, "", nil
 }
 
-// PlainSQL returns the addresses on other machines that the DSN of --sql may speak to without TLS,
-// and what it says of TLS. Sockets and addresses of this machine are left out. Use it after
-// CheckSQL.
+// PlainSQL returns the addresses on other machines to which the DSN of --sql may connect without
+// TLS, and what the DSN says about TLS. It leaves out sockets and addresses of this machine. Use it
+// after CheckSQL.
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 	all, says, err := o.endpoints()
 	for _, e := range all {
@@ -497,8 +499,8 @@ func (o *Options) redisAddrs() ([]string, error) {
 	return nil, nil
 }
 
-// ThisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other
-// names are not looked up.
+// ThisMachine knows localhost, loopback addresses, and the addresses of this machine's interfaces.
+// It does not look up other names.
 func ThisMachine(host string) bool {
 	if host == "localhost" {
 		return true

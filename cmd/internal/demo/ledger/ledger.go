@@ -1,7 +1,7 @@
-// Package ledger is the book in which the demo's workers write every effect.
+// Package ledger records every effect of the demo's workers.
 //
-// It is append-only and knows nothing of ids that must be unique: an effect that
-// happens twice is two rows, and one that is lost is none.
+// It only appends, and ids need not be unique: an effect that happens twice has two rows, and a
+// lost effect has none.
 package ledger
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Location says where a ledger is. It travels to the workers.
+// Location says where a ledger is. The parent sends it to the workers.
 type Location struct {
-	// File of the SQLite database.
+	// File is the SQLite database.
 	File string
 	// Table is the name of the ledger; its marks are in Table + "_marks".
 	Table string
 }
 
-// Row is one effect: of a message, by a worker, in a delivery.
+// Row is one effect of a message, with its worker and delivery.
 type Row struct {
 	ID         string
 	Worker     string
@@ -39,7 +39,7 @@ type Ledger struct {
 	at Location
 }
 
-// Queryer runs a statement: a *sql.DB, a *sql.Tx.
+// Queryer runs a statement: a *sql.DB or a *sql.Tx.
 type Queryer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -52,7 +52,7 @@ func Open(p Location) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	// One connection: SQLite has one writer, and queueing for it in the process is fairer than its
+	// One connection: SQLite has one writer, and a queue in the process is fairer than SQLite's
 	// busy handler. The timeout is for the other processes.
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
@@ -91,7 +91,7 @@ func (l *Ledger) Append(ctx context.Context, q Queryer, composition string, r Ro
 	return err
 }
 
-// First returns the first effect of an id, and false when it has none.
+// First returns the first effect of an id, and false if there is none.
 func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (Row, bool, error) {
 	r := Row{ID: id}
 	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM `+l.at.Table+
@@ -103,7 +103,7 @@ func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (
 	return r, err == nil, err
 }
 
-// Count returns how many effects every id had.
+// Count returns the number of effects of every id.
 func (l *Ledger) Count(ctx context.Context, composition string) (map[string]int, error) {
 	rows, err := l.DB.QueryContext(ctx, `SELECT id, COUNT(*) FROM `+l.at.Table+
 		` WHERE composition = $1 GROUP BY id`, composition)

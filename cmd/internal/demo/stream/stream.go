@@ -1,4 +1,4 @@
-// Package stream makes what the demo produces: messages, and the duplicates among them.
+// Package stream makes what the demo produces: messages with duplicates among them.
 package stream
 
 import (
@@ -13,19 +13,19 @@ type Kind uint8
 const (
 	// Original is the first message of its id.
 	Original Kind = iota
-	// Retry is the same message again in the same partition, shortly after: the producer
-	// had no answer and sent it again.
+	// Retry is the same message again, shortly after and in the same partition: the producer got no
+	// answer and sent it again.
 	Retry
-	// Moved is the same message in another partition: the producer computed another
-	// one, or the topic was repartitioned.
+	// Moved is the same message in another partition: the producer computed another partition, or
+	// the topic was repartitioned.
 	Moved
-	// Late is the same message again when the stream ends.
+	// Late is the same message again near the end of the stream.
 	Late
 )
 
-// Record is a message before it is placed in the stream.
+// Record is a message without a place in the stream.
 type Record struct {
-	ID    string // what makes two messages the same
+	ID    string // equal in two messages that are the same
 	Key   string // the Kafka key: the entity whose messages stay in order
 	Value []byte
 }
@@ -39,12 +39,12 @@ type Message struct {
 
 // Config says how a stream is made.
 type Config struct {
-	Seed       uint64 // of everything random: the same seed gives the same stream
+	Seed       uint64 // of everything random: the same seed makes the same stream
 	Partitions int32
-	Duplicates int // percentage of messages that are repeated in each of the three ways
+	Duplicates int // percentage of messages that are repeated, for each of the three kinds
 }
 
-// Payments makes n records, each with an id of its own.
+// Payments makes n records, each with its own id.
 func Payments(n int, seed uint64) []Record {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	records := make([]Record, n)
@@ -56,12 +56,12 @@ func Payments(n int, seed uint64) []Record {
 	return records
 }
 
-// Make places the records in partitions, in order, and repeats some of them: a Retry
-// and a Moved within the next few messages, a Late in the last tenth.
+// Make places the records in partitions, in order, and repeats some of them: a Retry and a Moved
+// within the next few messages, a Late in the last tenth.
 func Make(records []Record, cfg Config) []Message {
 	rnd := rand.New(rand.NewPCG(cfg.Seed, 2))
 	repeat := func() bool { return rnd.IntN(100) < cfg.Duplicates }
-	due := make(map[int][]Message) // by index of the record it follows
+	due := make(map[int][]Message) // by index of the record that they follow
 	var out []Message
 	for i, r := range records {
 		m := Message{Record: r, Partition: partition(r.Key, cfg.Partitions)}
@@ -91,7 +91,8 @@ func (m Message) again(kind Kind, shift, partitions int32) Message {
 	return m
 }
 
-// partition places an entity; the demo does it itself because it also misplaces some.
+// partition returns the partition of an entity. The demo computes it itself, because it also puts
+// some messages into a wrong one.
 func partition(key string, n int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))

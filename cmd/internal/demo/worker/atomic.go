@@ -24,7 +24,7 @@ func (w *worker) runAtomic(ctx context.Context) error {
 		}
 		defer w.barrier.leave(key)
 		first, err := w.atomically(ctx, marks, m, victim)
-		if victim != "" { // and still alive: it was a duplicate, or failed
+		if victim != "" { // a victim that is still alive had a duplicate, or failed
 			w.barrier.failed(key, victim)
 		}
 		if err == nil && first {
@@ -36,9 +36,8 @@ func (w *worker) runAtomic(ctx context.Context) error {
 	return w.consume(ctx, cfg)
 }
 
-// atomically is the handler that a user would write, but for the points where it is killed. Marks
-// have no Observer, so this handler notifies one. It reports whether the message was
-// the first of its id.
+// atomically is the handler that a user would write, with the points where it is killed. Marks have
+// no Observer, so it notifies one itself. It reports whether the message was the first of its id.
 func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *kafkaadapter.Message,
 	victim Point) (bool, error) {
 	tx, err := w.ledger.DB.BeginTx(ctx, nil)

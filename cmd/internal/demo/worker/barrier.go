@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// settleTime bounds how long a victim waits for the others to be recorded.
+// settleTime bounds how long a victim waits until the other handlers are recorded.
 const settleTime = 3 * time.Second
 
-// barrier makes a kill precise. The handler that is to be killed runs alone: nobody else of
-// its process is between effect and record then, so the kill can explain exactly one
-// doubled effect, and has to.
+// barrier makes a kill precise: the handler that is to be killed runs alone. No other handler of
+// its process is then between effect and record. So the kill can explain exactly one doubled
+// effect, and it must.
 type barrier struct {
 	mu      sync.Mutex
 	inside  map[string]struct{} // entered, and neither recorded nor failed
@@ -31,9 +31,9 @@ func (g *barrier) arm(p Point) {
 	g.armed = p
 }
 
-// enter lets the handler of key in, when no victim is at work. It returns the point at
-// which this handler is the victim, or "". The error is that of ctx; the handler is not
-// inside then.
+// enter lets the handler of key in when no victim is inside. It returns the point at which this
+// handler is to be killed, or "". If it returns an error, which is that of ctx, the handler is not
+// inside.
 func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
 	g.mu.Lock()
 	for g.closed {
@@ -56,8 +56,8 @@ func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
 	return "", nil
 }
 
-// settle closes the barrier and waits until nobody is inside. It leaves the barrier closed if
-// that happened.
+// settle closes the barrier and waits until no handler is inside. It opens the barrier again if
+// that takes too long.
 func (g *barrier) settle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -72,7 +72,7 @@ func (g *barrier) settle(ctx context.Context) bool {
 	return true
 }
 
-// leave notes that key is recorded, or had no effect. It may be called more than once.
+// leave says that key is recorded, or had no effect. It may be called more than once.
 func (g *barrier) leave(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,8 +80,8 @@ func (g *barrier) leave(key string) {
 	g.change()
 }
 
-// failed notes that key had no effect. If it was the victim at point p, it is let go
-// and the barrier is armed again.
+// failed says that key had no effect. If its handler was the victim at point p, the barrier opens
+// and is armed again.
 func (g *barrier) failed(key string, p Point) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,7 +92,7 @@ func (g *barrier) failed(key string, p Point) {
 	g.change()
 }
 
-// wait waits for a change, with mu released.
+// wait waits for a change, and releases mu meanwhile.
 func (g *barrier) wait(ctx context.Context) error {
 	changed := g.changed
 	g.mu.Unlock()

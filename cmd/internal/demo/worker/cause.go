@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
-// has: the Atomic and Naive compositions keep no origin, but the ledger has it.
+// whyDuplicate explains a duplicate by the effect that it found, and checks causes in the order of
+// a Deduper. The Atomic and Naive compositions keep no origin, but the ledger does.
 func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message,
 	id string) (driver.Cause, error) {
 	first, ok, err := w.ledger.First(ctx, q, string(w.cfg.Composition), id)

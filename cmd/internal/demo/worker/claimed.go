@@ -18,7 +18,7 @@ import (
 // closeTime bounds how long the Deduper drains after the adapter has ended.
 const closeTime = 2 * time.Second
 
-// runClaimed consumes with lease and record in Redis and the effect in the ledger.
+// runClaimed consumes with lease and record in Redis, and the effect in the ledger.
 func (w *worker) runClaimed(ctx context.Context) error {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.cfg.Redis})
 	defer client.Close() //nolint:errcheck // the process ends
@@ -48,8 +48,8 @@ func (w *worker) runClaimed(ctx context.Context) error {
 	return errors.Join(err, d.Close(closing))
 }
 
-// claimed has the effect of a message that is claimed. The adapter records it when it
-// returns nil, and the Deduper tells the barrier when the record is confirmed.
+// claimed runs the effect of a claimed message. When it returns nil, the adapter records the
+// message. The Deduper tells the barrier when that record is confirmed.
 func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 	id, err := driver.NewID(w.cfg.Namespace, m.Scope, m.ID)
 	if err != nil {
@@ -62,8 +62,8 @@ func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 	}
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
-		// An insert that is canceled half-way may have landed: then "failed" would be a
-		// lie, and the effect would run again.
+		// A canceled insert may still have landed. To record "failed" would then be wrong, and the
+		// effect would run again.
 		err := w.ledger.Append(context.WithoutCancel(ctx), w.ledger.DB, string(Claimed),
 			w.row(m, m.ID))
 		if err != nil {
@@ -83,8 +83,8 @@ func (w *worker) leaseLost(e dedup.Event) {
 
 func barrierKey(id driver.ID) string { return string(id[:]) }
 
-// broken wraps the store of a worker that is to be caught: SkipRecord says that every
-// success is written, and writes none.
+// broken wraps the store of a worker that the demo must catch. With SkipRecord, the store reports
+// every success as written, but writes none.
 func (w *worker) broken(s dedup.Store) dedup.Store {
 	if w.cfg.Fault != SkipRecord {
 		return s

@@ -11,26 +11,27 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// saramaConfig is SafeConfig with the hurry of a demo: a crash is noticed after session.
+// saramaConfig is SafeConfig with the short times of a demo: the group notices a crash after
+// session.
 func saramaConfig(session time.Duration) *sarama.Config {
 	c := kafkasarama.SafeConfig(nil)
 	c.ClientID = "onceward-demo"
 	c.Consumer.Group.Session.Timeout = session
 	c.Consumer.Group.Heartbeat.Interval = session / 5
-	c.ChannelBufferSize = 32           // what has been fetched is taken in even when paused
+	c.ChannelBufferSize = 32           // fetched messages are taken in even if paused
 	c.Consumer.Fetch.Default = 8 << 10 // bytes; about fifty messages
 	c.Consumer.MaxWaitTime = 50 * time.Millisecond
 	c.Consumer.Retry.Backoff = 200 * time.Millisecond
 	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
-	// A join cannot be canceled, and the coordinator keeps it until every member has
-	// joined or this long has passed: a worker told to leave meanwhile would sit it out.
+	// A join cannot be canceled. The coordinator holds it until every member has joined or this
+	// time has passed. A worker that is told to leave must wait that long.
 	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second
 	c.Metadata.Retry.Backoff = 100 * time.Millisecond
 	return c
 }
 
-// reportingGroup is a consumer group that reports its assignments. sarama shows them to
-// handlers only, and the adapter keeps its own to itself.
+// reportingGroup is a consumer group that reports its assignments. sarama shows them only to
+// handlers, and the adapter does not pass them on.
 type reportingGroup struct {
 	sarama.ConsumerGroup
 	send       func(Event)
@@ -59,7 +60,7 @@ func (h reportingHandler) Setup(s sarama.ConsumerGroupSession) error {
 	return h.ConsumerGroupHandler.Setup(s)
 }
 
-// openGroup joins nothing yet; Consume does.
+// openGroup makes the group; it joins when Consume is called.
 func (w *worker) openGroup(c *sarama.Config) (reportingGroup, error) {
 	group, err := sarama.NewConsumerGroup(w.cfg.Kafka, w.cfg.Group, c)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// runNaive consumes as many services do: SET NX with a time to live, then the effect,
-// DEL when it fails, offsets committed by the clock.
+// runNaive consumes as many services do: SET NX with a time to live, then the effect, and DEL if
+// the effect fails. It commits offsets by time.
 func (w *worker) runNaive(ctx context.Context) error {
 	metrics.UseNilMetrics = true
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.cfg.Redis})
@@ -26,7 +26,7 @@ func (w *worker) runNaive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go func() { // ends with Close, which closes the channel
+	go func() { // ends when Close closes the channel
 		for err := range group.Errors() {
 			w.groupError(err)
 		}
@@ -68,14 +68,14 @@ func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 			h.w.delivered(kafkasarama.Message(m))
 			if err := h.handle(s.Context(), m); err != nil {
 				h.w.groupError(err)
-				return nil // not marked; it is redelivered after the next rebalance
+				return nil // not marked: it is redelivered after the next rebalance
 			}
 			s.MarkMessage(m, "")
 		}
 	}
 }
 
-// handle is the pattern, but for the points where it is killed.
+// handle is the usual pattern, with the points where a worker is killed.
 func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) error {
 	w := h.w
 	id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))

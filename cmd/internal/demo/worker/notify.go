@@ -9,10 +9,10 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Hook names one of dedup.Observer.
+// Hook names a hook of dedup.Observer.
 type Hook string
 
-// The hooks that a worker forwards. Of the others none is called in the demo.
+// The hooks that a worker forwards. The demo calls none of the others.
 const (
 	HookClaimed    Hook = "claimed"
 	HookEnded      Hook = "ended"
@@ -21,7 +21,7 @@ const (
 	HookStoreError Hook = "store_error"
 )
 
-// Observed is a dedup.Event on its way to the parent, where it outlives the worker.
+// Observed carries a dedup.Event to the parent, where it outlives the worker.
 type Observed struct {
 	Hook      Hook           `json:"hook"`
 	Outcome   driver.Outcome `json:"outcome,omitempty"`
@@ -34,7 +34,7 @@ type Observed struct {
 	Retryable bool           `json:"retryable,omitempty"`
 }
 
-// notify forwards an event, if the parent wants to know.
+// notify forwards an event, if the parent wants events.
 func (w *worker) notify(h Hook, e dedup.Event) {
 	if !w.cfg.Observe {
 		return
@@ -47,7 +47,7 @@ func (w *worker) notify(h Hook, e dedup.Event) {
 	w.send(Event{Kind: HookCalled, Observed: &o})
 }
 
-// observer forwards the calls of its hooks.
+// observer returns an Observer that forwards its calls.
 func (w *worker) observer() dedup.Observer {
 	if !w.cfg.Observe {
 		return dedup.Observer{}

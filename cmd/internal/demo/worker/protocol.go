@@ -1,10 +1,9 @@
-// Package worker is one consumer of the demo, in a process of its own so that it can be
+// Package worker is one consumer of the demo. It runs in a process of its own, so that it can be
 // killed for real.
 //
-// Its parent writes JSON lines to its standard input: first a Config, then Commands; the
-// end of the input means that the parent is gone, and ends the worker. The worker writes
-// Events, one JSON line each, to its standard output. SIGTERM asks it to finish what it
-// runs, commit and leave.
+// Its parent writes JSON lines to its standard input: first a Config, then Commands. If the input
+// ends, the parent is gone, and the worker ends. The worker writes Events, one JSON line each, to
+// its standard output. SIGTERM asks it to finish its messages, commit and leave.
 package worker
 
 import (
@@ -17,47 +16,47 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Composition is how a worker puts record and effect together.
+// Composition says how a worker combines record and effect.
 type Composition string
 
 const (
 	// Atomic commits the record in the transaction of the effect (sqladapter.MarkTx).
 	Atomic Composition = "atomic"
-	// Claimed claims in Redis, has the effect, and records it in Redis.
+	// Claimed claims in Redis, runs the effect, and records it in Redis.
 	Claimed Composition = "claimed"
-	// Naive is the usual SET NX with a time to live before the effect, and DEL when the
-	// effect fails. It is here to be compared with.
+	// Naive is the usual SET NX with a time to live before the effect, and DEL if the effect fails.
+	// It is here for comparison.
 	Naive Composition = "naive"
 )
 
-// Point is where a worker is killed.
+// Point says where a worker is killed.
 type Point string
 
 const (
-	// BeforeEffect is inside the handler, when the message is claimed or marked and the
-	// effect has not begun.
+	// BeforeEffect is inside the handler: the message is claimed or marked, but the effect has not
+	// begun.
 	BeforeEffect Point = "before effect"
-	// AfterEffect is when the effect is committed and the handler has not returned. In
-	// the Claimed composition the record is not written then: the one place where a
-	// crash makes an effect run again. In the Atomic one it is part of the effect.
+	// AfterEffect is when the effect is committed, but the handler has not returned. In the Claimed
+	// composition the record is not written then: only here can a crash make an effect run again.
+	// In the Atomic composition the record is committed with the effect.
 	AfterEffect Point = "after effect"
 )
 
-// Fault breaks a worker on purpose, so that one can see the demo fail.
+// Fault breaks a worker on purpose, to show that the demo can fail.
 type Fault string
 
 const (
-	// NoFault is an honest worker.
+	// NoFault is a correct worker.
 	NoFault Fault = ""
-	// SkipRecord has the effect and pretends to have recorded it.
+	// SkipRecord runs the effect and pretends to have recorded it.
 	SkipRecord Fault = "record"
-	// SkipEffect records now and then what had no effect.
+	// SkipEffect sometimes records a message without its effect.
 	SkipEffect Fault = "effect"
 )
 
 // Config is the first line a worker reads.
 type Config struct {
-	Name        string // in ledger and events
+	Name        string // in the ledger and in events
 	Composition Composition
 	Kafka       []string // bootstrap addresses
 	Topic       string
@@ -69,14 +68,14 @@ type Config struct {
 	Window      time.Duration
 	Lease       time.Duration
 	Fault       Fault
-	Observe     bool // asks for HookCalled events
+	Observe     bool // whether to send HookCalled events
 }
 
-// Command is a line that a worker reads later.
+// Command is a later line for a worker.
 type Command struct {
-	// Arm asks the worker to stop at this point of its next effect, to be killed there.
+	// Arm asks the worker to stop at this point of its next effect, where it is killed.
 	Arm Point `json:",omitempty"`
-	// Disarm takes it back.
+	// Disarm cancels Arm.
 	Disarm bool `json:",omitempty"`
 }
 
@@ -86,21 +85,21 @@ type EventKind string
 const (
 	// Delivered: a message came from the broker.
 	Delivered EventKind = "delivered"
-	// Skipped: it is a duplicate, for Cause.
+	// Skipped: the message is a duplicate; Cause says why.
 	Skipped EventKind = "skipped"
-	// Effected: its effect is committed.
+	// Effected: the effect of the message is committed.
 	Effected EventKind = "effect"
-	// Waiting: it is in flight in another worker.
+	// Waiting: another worker has the message in flight.
 	Waiting EventKind = "waiting"
-	// Assigned: the group has a new Generation, and the worker Partitions partitions.
+	// Assigned: the group has a new Generation, in which the worker has this many Partitions.
 	Assigned EventKind = "assigned"
-	// LeaseLost: a lease ran out under a running handler.
+	// LeaseLost: a lease ran out while its handler was running.
 	LeaseLost EventKind = "lease_lost"
-	// Reached: the worker stands still at Point of the message's effect.
+	// Reached: the worker waits at Point of the message's effect.
 	Reached EventKind = "reached"
 	// Warning: Text says what went wrong; the worker continues.
 	Warning EventKind = "warning"
-	// HookCalled: a hook of the worker's dedup.Observer was called with Observed.
+	// HookCalled: the worker's dedup.Observer had a hook called with Observed.
 	HookCalled EventKind = "told"
 )
 
@@ -116,7 +115,7 @@ type Event struct {
 	Observed   *Observed    `json:"observed,omitempty"`
 }
 
-// sender writes events, each with one write, so that a kill cuts none in the middle.
+// sender writes each event in one write, so that a kill never cuts an event in two.
 type sender struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -125,9 +124,9 @@ type sender struct {
 func (s *sender) send(e Event) {
 	line, err := json.Marshal(e)
 	if err != nil {
-		return // an Event is strings and numbers
+		return // cannot happen: an Event is strings and numbers
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.out.Write(append(line, '\n')) // a parent that is gone is noticed on stdin
+	_, _ = s.out.Write(append(line, '\n')) // obey notices on standard input that the parent is gone
 }

@@ -23,10 +23,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// exitTime is how long a worker whose parent is gone may take to leave.
+// exitTime is how long a worker may take to leave after its parent is gone.
 const exitTime = 3 * time.Second
 
-// worker is what the compositions share.
+// worker is what all compositions share.
 type worker struct {
 	cfg        Config
 	send       func(Event)
@@ -36,10 +36,10 @@ type worker struct {
 	effects    atomic.Int64
 }
 
-// Main runs a worker on the standard streams and returns the exit code of its process:
-// 0 after SIGTERM, 1 with a line on errOut when it could not go on.
+// Main runs a worker on the standard streams and returns the exit code of its process: 0 after
+// SIGTERM, or 1 with a line on errOut if it could not continue.
 func Main(in io.Reader, out, errOut io.Writer) int {
-	// A terminal sends its interrupt to the whole process group; the parent decides.
+	// A terminal sends its interrupt to the whole process group, but only the parent decides.
 	signal.Ignore(os.Interrupt)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -79,7 +79,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return fmt.Errorf("unknown composition %q", w.cfg.Composition)
 }
 
-// obey reads commands until the parent is gone. It ends with the process: a read of
+// obey reads commands until the parent is gone. It ends only with the process, because a read of
 // standard input cannot be canceled.
 func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 	for {
@@ -100,10 +100,10 @@ func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	return kafkaadapter.Config{
 		Handler:  h,
-		Logger:   slog.New(slog.DiscardHandler), // it reports by its events
+		Logger:   slog.New(slog.DiscardHandler), // the worker reports events instead
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
-		// Messages that are taken in are claimed, and renewed three times per lease: with the
-		// demo's short lease and the embedded Redis these have to be few.
+		// The adapter claims the messages that it holds, and renews each claim three times per
+		// lease. The demo has a short lease and an embedded Redis, so it holds few.
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{
@@ -124,7 +124,7 @@ func (w *worker) delivered(m *kafkaadapter.Message) {
 
 // consume runs the adapter until ctx ends.
 func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
-	metrics.UseNilMetrics = true // sarama's, unread here
+	metrics.UseNilMetrics = true // nobody reads sarama's metrics here
 	c := saramaConfig(w.cfg.Session)
 	client, err := sarama.NewClient(w.cfg.Kafka, c)
 	if err != nil {
@@ -147,13 +147,14 @@ func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
 
 func (w *worker) groupError(err error) { w.send(Event{Kind: Warning, Text: err.Error()}) }
 
-// row is the effect of a message in the ledger.
+// row is the row in the ledger for the effect of a message.
 func (w *worker) row(m *kafkaadapter.Message, id string) ledger.Row {
 	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
 		Generation: w.generation.Load()}
 }
 
-// stand tells the parent that the victim is at point, and waits to be killed.
+// stand reports that the victim is at point, and waits until it is killed. Any other handler
+// continues.
 func (w *worker) stand(at, point Point, id string) {
 	if at != point {
 		return
@@ -162,7 +163,7 @@ func (w *worker) stand(at, point Point, id string) {
 	select {}
 }
 
-// faulty reports whether this effect is one that SkipEffect leaves out.
+// faulty reports whether SkipEffect leaves this effect out.
 func (w *worker) faulty() bool {
 	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%5 == 0
 }

@@ -1,4 +1,4 @@
-// Command atomic has record and effect in one transaction of SQLite.
+// Command atomic writes record and effect in one transaction of SQLite.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command consumer consumes a topic with claims and records in Redis, and has its effect at another
-// service.
+// Command consumer consumes a topic. It keeps claims and records in Redis, and has its effect at
+// another service.
 package main
 
 import (
