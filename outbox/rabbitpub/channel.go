@@ -56,14 +56,14 @@ func (c *channel) publish(ctx context.Context, exchange string, m *outbox.Messag
 		amqp.Publishing{MessageId: m.ID, DeliveryMode: amqp.Persistent, Headers: table(m.Headers),
 			Body: m.Payload})
 	if err != nil {
-		return c.why(err)
+		return c.why(ctx, err)
 	}
 	acknowledged, err := confirmation.WaitContext(ctx)
 	switch {
 	case err != nil:
 		return context.Cause(ctx)
 	case !acknowledged && c.IsClosed():
-		return c.why(amqp.ErrClosed)
+		return c.why(ctx, amqp.ErrClosed)
 	case !acknowledged:
 		return errNack
 	}
@@ -90,12 +90,19 @@ func (c *channel) unroutable(id string) error {
 		r.RoutingKey, r.ReplyCode, r.ReplyText)
 }
 
-// why returns the reason of the broker for closing the channel, if there is one.
-func (c *channel) why(otherwise error) error {
+// why returns the reason of the broker for closing the channel, if there is one. The client marks a
+// channel as closed before it passes on the reason, and closes c.ends afterwards.
+func (c *channel) why(ctx context.Context, otherwise error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.ends) > 0 {
-		c.end = <-c.ends
+	if c.end == nil && c.IsClosed() {
+		select {
+		case end := <-c.ends:
+			if end != nil {
+				c.end = end
+			}
+		case <-ctx.Done():
+		}
 	}
 	if c.end != nil {
 		otherwise = c.end
