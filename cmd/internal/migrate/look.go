@@ -117,9 +117,9 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 		return nil
 	case ctx.Err() != nil || sqlerr.Transient(err):
 		return fmt.Errorf("--sql: %w", err)
-	case sqlerr.NoTable(err) && known(c.sql(), columns):
-		s.Note = "table " + s.name() +
-			" is there without the others, and not on record: of a run that was cut off; --apply continues it"
+	case (sqlerr.NoTable(err) || errors.Is(err, sql.ErrNoRows)) && known(c.sql(), columns):
+		s.Note = "table " + s.name() + " is there, but not all that belongs to it, and it is not on record: " +
+			"of a run that was cut off or is under way; --apply continues it"
 		return nil
 	}
 	return fmt.Errorf("--table: %s is there, and is not a table of %s; name another: %w", s.name(),

@@ -314,6 +314,24 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// A run on MySQL is cut off, or another run sees it, before the form of the ids is on record.
+func TestCutOffBeforeForm(t *testing.T) {
+	for name, statement := range map[string]string{
+		"no row":  "DELETE FROM TABLE_NAME_meta",
+		"no form": "UPDATE TABLE_NAME_meta SET id_form = NULL",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, engines[2], "marks")
+			r.want(cli.Done, "done", r.up()...)
+			r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
+			r.exec(statement)
+			r.want(cli.No, "cut off or is under way")
+			r.want(cli.Done, "version 0 to 1", r.up()...)
+			r.want(cli.Done, "nothing is to be done")
+		})
+	}
+}
+
 // The longest window that anybody has asked for is on record; one that is longer is to be raised.
 func TestWindow(t *testing.T) {
 	for _, e := range engines {
