@@ -150,8 +150,8 @@ func TestIDTimeExact(t *testing.T) {
 			} else {
 				tr.marksAged(t, 10_000, walkWindow+time.Hour)
 			}
-			// The walk deletes only after it has seen a new mark, from which ages count back. On a busy
-			// machine it might pass all marks before the first message is marked.
+			// The walk deletes only after it has seen a new mark, from which ages count back. On
+			// a busy machine it might pass all marks before the first message is marked.
 			first := uuid7(time.Now(), 0)
 			require.NoError(t, tr.atomic(t.Context(), 0, []string{first}))
 			stop, halfway := make(chan struct{}), make(chan struct{})

@@ -145,8 +145,8 @@ func TestOnlineCutOff(t *testing.T) {
 	})
 }
 
-// TestOnlineIndexOfAnother: another process begins to build the index after this one has dropped it,
-// and is cut off. Its index is not valid, and does not count as the one that is to be built.
+// TestOnlineIndexOfAnother: another process begins to build the index after this one has dropped
+// it, and is cut off. Its index is not valid, and does not count as the one that is to be built.
 func TestOnlineIndexOfAnother(t *testing.T) {
 	s := newStore(t, engines()[0], func(c *sqlmigrate.Config) {
 		c.Files = online(sqlmigrate.Postgres, 140000)
