@@ -42,8 +42,8 @@ type Request struct {
 	OnlyNew bool
 	// NoResult says that the key never has a result, whoever handles it, so that a store may record
 	// its success by a cheaper command. A result that is given anyway is not kept ([ErrNoResult]).
-	// Nor is the result of a later attempt without NoResult, while the store remembers an attempt
-	// with it. [Do] with struct{} and Config.SeenOnly set it.
+	// While the store remembers an attempt with NoResult, it does not keep the result of a later
+	// attempt without it either. [Do] with struct{} and Config.SeenOnly set NoResult.
 	NoResult bool
 }
 

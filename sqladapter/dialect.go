@@ -91,8 +91,8 @@ type statements struct {
 	guard txGuard
 	// begin begins a transaction in the dialect's own way; nil where guard decides how.
 	begin func(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error)
-	// impatient is put before an insert of the probe and bounds its wait. It is empty where tests
-	// on real servers have shown that an insert waits.
+	// impatient is text that the probe writes in front of an INSERT to bound its wait. It is empty
+	// where tests on real servers have shown that an INSERT waits.
 	impatient string
 	// bound bounds how long a transaction waits for locks; nil where the connection decides that.
 	bound bounder
