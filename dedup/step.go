@@ -142,8 +142,8 @@ func (c *Claim) ownSteps() *steps {
 	return c.steps
 }
 
-// begin returns the finished step of that name. Otherwise it reserves the name for the caller,
-// who must call leave.
+// begin returns the finished step of that name. Otherwise it reserves the name, and the
+// caller must call leave.
 func (s *steps) begin(stored []byte, name string) (stepcode.Step, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

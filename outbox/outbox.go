@@ -138,10 +138,10 @@ func newNames(cfg Config) (names, error) {
 	if cfg.Schema != "" {
 		within = sqlname.Quote(cfg.Schema, mark) + "."
 	}
-	beside := func(suffix string) string {
+	suffixed := func(suffix string) string {
 		return within + sqlname.Quote(sqlname.Derive(cfg.Table, suffix), mark)
 	}
-	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: beside("_parked"),
-		shards: beside("_shards"), scheduled: beside("_scheduled"),
-		published: beside("_published")}, nil
+	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: suffixed("_parked"),
+		shards: suffixed("_shards"), scheduled: suffixed("_scheduled"),
+		published: suffixed("_published")}, nil
 }

@@ -46,7 +46,7 @@ func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) e
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case !sqlerr.OtherForm(err):
-			return sqlerr.NeedsRight(err, "SELECT on "+table+" and the tables beside it")
+			return sqlerr.NeedsRight(err, "SELECT on "+table+" and the tables next to it")
 		default:
 			return fmt.Errorf("table %s is not a table of an outbox; name another, or drop it with the messages in it: %w", table, err)
 		}

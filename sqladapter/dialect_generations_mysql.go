@@ -50,9 +50,9 @@ var birth = hexLiteral(make([]byte, len(driver.ID{})))
 func newMySQLGenerations(t tableName, window time.Duration) *statements {
 	g := newNameCycle(t)
 	in := func(s tablePair) *statements {
-		beside := t
-		beside.full, beside.results = s.marks, s.results
-		return newMySQL(beside, window)
+		side := t
+		side.full, side.results = s.marks, s.results
+		return newMySQL(side, window)
 	}
 	d, sealed := in(g.open), in(g.sealed)
 	peek := d.peek

@@ -227,8 +227,8 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 	return next, found, nil
 }
 
-// Forget removes the stored offset of a position, in the caller's transaction. It is for operators
-// who have rewound the group on purpose, with its consumers stopped: everything that is delivered
+// Forget removes the stored offset of a position, in the caller's transaction. Use it when
+// you have stopped the consumers and rewound the group on purpose: everything that is delivered
 // from then on runs again. One round trip.
 func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {

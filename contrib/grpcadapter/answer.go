@@ -132,7 +132,7 @@ func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	case res.Outcome == dedup.Acquired && c.landed && c.lost != nil:
 		return nil, c.say(*c.lost, "")
 	case res.Outcome == dedup.Acquired && c.landed:
-		c.beside.pass()
+		c.metadata.pass()
 		return c.resp, c.err
 	default: // no Runner should return this
 		c.i.cfg.Logger.Error("grpcadapter: the Runner answered nothing", "outcome", res.Outcome)
@@ -191,7 +191,7 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 			"error", err)
 		return nil, c.later(outcomeUnknown, wait)
 	case errors.Is(err, errNotKept):
-		c.beside.pass()
+		c.metadata.pass()
 		return nil, c.err
 	case errors.Is(err, errCancelled):
 		return nil, c.later(cancelled, wait)

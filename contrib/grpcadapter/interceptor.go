@@ -122,12 +122,12 @@ type call struct {
 	principal string
 	scope     string
 
-	ran    bool // the handler has begun
-	landed bool // and has ended with a result to keep
-	resp   any
-	err    error   // with the code that is sent
-	lost   *answer // instead of resp or err, which cannot be kept
-	beside *beside // of the last run; nil if its metadata is sent at once
+	ran      bool // the handler has begun
+	landed   bool // and has ended with a result to keep
+	resp     any
+	err      error           // with the code that is sent
+	lost     *answer         // instead of resp or err, which cannot be kept
+	metadata *metadataBuffer // of the last run; nil if its metadata is sent at once
 }
 
 // read finds out whose key it is, before anything is claimed.
@@ -221,7 +221,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 		c.i.cfg.CancelWithClient)
 	defer cancel()
 	if c.i.atomic {
-		ctx, c.beside = keepBeside(ctx)
+		ctx, c.metadata = bufferMetadata(ctx)
 	}
 	resp, err := c.handler(ctx, proto.Clone(c.req))
 	c.resp, c.err = resp, statusOf(err)

@@ -25,9 +25,10 @@ func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return streamKeyed.err("")
 }
 
-// beside keeps the headers and trailers that a handler sets until it is known that its run counts.
+// metadataBuffer keeps the headers and trailers that a handler sets until it is known whether its
+// run counts.
 // Otherwise a Runner that runs the handler again would send them twice.
-type beside struct {
+type metadataBuffer struct {
 	grpc.ServerTransportStream
 
 	mu              sync.Mutex
@@ -35,18 +36,18 @@ type beside struct {
 	sent            bool
 }
 
-// keepBeside puts one into ctx, unless ctx has no stream.
-func keepBeside(ctx context.Context) (context.Context, *beside) {
+// bufferMetadata puts one into ctx, unless ctx has no stream.
+func bufferMetadata(ctx context.Context) (context.Context, *metadataBuffer) {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	if stream == nil {
 		return ctx, nil
 	}
-	b := &beside{ServerTransportStream: stream}
+	b := &metadataBuffer{ServerTransportStream: stream}
 	return grpc.NewContextWithServerTransportStream(ctx, b), b
 }
 
 // SetHeader implements [grpc.ServerTransportStream].
-func (b *beside) SetHeader(md metadata.MD) error {
+func (b *metadataBuffer) SetHeader(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sent {
@@ -57,7 +58,7 @@ func (b *beside) SetHeader(md metadata.MD) error {
 }
 
 // SendHeader implements [grpc.ServerTransportStream]. The header is sent at once.
-func (b *beside) SendHeader(md metadata.MD) error {
+func (b *metadataBuffer) SendHeader(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	md, b.header, b.sent = metadata.Join(b.header, md), nil, true
@@ -65,7 +66,7 @@ func (b *beside) SendHeader(md metadata.MD) error {
 }
 
 // SetTrailer implements [grpc.ServerTransportStream].
-func (b *beside) SetTrailer(md metadata.MD) error {
+func (b *metadataBuffer) SetTrailer(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trailer = metadata.Join(b.trailer, md)
@@ -73,7 +74,7 @@ func (b *beside) SetTrailer(md metadata.MD) error {
 }
 
 // pass sets on the stream what was kept. That fails only if nobody would read it.
-func (b *beside) pass() {
+func (b *metadataBuffer) pass() {
 	if b == nil {
 		return
 	}

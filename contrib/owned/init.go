@@ -54,7 +54,7 @@ func (r *registry) boot(ctx context.Context) error {
 			return err
 		}
 		if m != nil {
-			return r.mend(ctx, m)
+			return r.repair(ctx, m)
 		}
 		if done, err := r.swap(ctx, "", &mapRecord{settings: r.settings}); done || err != nil {
 			return err
@@ -63,10 +63,10 @@ func (r *registry) boot(ctx context.Context) error {
 	return errMapBusy
 }
 
-// mend makes the head of each partition that has none, or one that says lost. It tells the version
-// of the map to partitions that have lost it. This comes before changes are continued, because a
-// change stops at such a partition.
-func (r *registry) mend(ctx context.Context, m *mapRecord) error {
+// repair makes the head of each partition that has none, or one that says lost. It tells the
+// version of the map to partitions that have lost it. This comes before changes are continued,
+// because a change stops at such a partition.
+func (r *registry) repair(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {
 		heads, err := r.heads(ctx, source, s.count)
 		if err != nil {

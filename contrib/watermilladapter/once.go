@@ -154,7 +154,7 @@ func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T
 	return nil
 }
 
-// Poisoned reports whether a message whose handling returned err is done all the same
+// Poisoned reports whether a message whose handling returned err is done anyway
 // ([dedup.CanAck]): its handler has failed for good, now or earlier, or its messages were not kept
 // ([dedup.ErrNoResult]). It is a filter for watermill's PoisonQueueWithFilter. After a lost lease,
 // or with an unknown outcome, it reports false, and the message is redelivered.

@@ -47,7 +47,7 @@ type Topics struct {
 type TopicState struct {
 	// UUID is the topic's, as Kafka's tools write it. Empty: not known.
 	UUID string
-	// Absent is the client's error when there is no topic of that name, or nil.
+	// Absent is the client's error that the topic does not exist, or nil if it exists.
 	Absent error
 }
 
