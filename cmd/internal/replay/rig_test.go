@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,8 +42,9 @@ var errBroken = errors.New("cannot be charged")
 type rig struct {
 	t       *testing.T
 	cluster *kfake.Cluster
-	opts    []kgo.Opt // of the test's own clients
-	redis   *miniredis.Miniredis
+	opts    []kgo.Opt            // of the test's own clients
+	redis   *miniredis.Miniredis // nil if the Redis is a real one
+	flags   []string             // where the records are
 	dedup   *dedup.Deduper
 	client  *kgo.Client
 	parked  func(context.Context, *kafkaadapter.Message, error) error
@@ -63,14 +65,7 @@ func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	t.Cleanup(cluster.Close)
 	r := &rig{t: t, cluster: cluster, redis: miniredis.RunT(t),
 		opts: append(own, kgo.SeedBrokers(cluster.ListenAddrs()...))}
-	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
-	require.NoError(t, err)
-	r.dedup, err = dedup.New(store,
-		dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute})
-	require.NoError(t, err)
+	r.keep(r.redis.Addr(), redisadapter.Options{})
 	r.client = r.newClient(kgo.ConsumeTopics(), kgo.RecordDeliveryTimeout(30*time.Second))
 	producer, err := kafkafranz.Producer(r.client)
 	require.NoError(t, err)
@@ -79,6 +74,23 @@ func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	})
 	require.NoError(t, err)
 	return r
+}
+
+// keep has the consumer keep its records in the Redis at addr.
+func (r *rig) keep(addr string, opts redisadapter.Options) {
+	r.t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	r.t.Cleanup(func() { _ = client.Close() })
+	opts.OnFinding = func(preflight.Finding) {}
+	store, err := redisadapter.New(r.t.Context(), client, opts)
+	require.NoError(r.t, err)
+	r.dedup, err = dedup.New(store, dedup.Config{Namespace: "payments", Window: window,
+		LeaseTTL: time.Minute, SeenOnly: opts.Layout == redisadapter.Compact})
+	require.NoError(r.t, err)
+	r.flags = []string{"--redis", "redis://" + addr}
+	if opts.Prefix != "" {
+		r.flags = append(r.flags, "--prefix", opts.Prefix)
+	}
 }
 
 // newClient is a client of the test's own.
@@ -149,11 +161,11 @@ func (r *rig) replayTo(ctx context.Context, out output, wantCode int, args ...st
 func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, args ...string) {
 	r.t.Helper()
 	args = append([]string{"--brokers", strings.Join(r.cluster.ListenAddrs(), ","), "--topic",
-		dead, "--redis", "redis://" + r.redis.Addr(),
-		"--namespace", "payments", "--window", window.String()}, args...)
+		dead, "--namespace", "payments", "--window", window.String()},
+		append(slices.Clone(r.flags), args...)...)
 	code := execute(ctx, args, out, errOut)
-	assert.Equal(r.t, wantCode, code, "onceward replay %q: exit code %d, want %d\n%v%v",
-		args[10:], code, wantCode, out, errOut)
+	assert.Equal(r.t, wantCode, code, "onceward replay %q: exit code %d, want %d\n%v%v", args,
+		code, wantCode, out, errOut)
 }
 
 // wantIn looks for texts in an output.
