@@ -24,6 +24,10 @@
 // group before a topic is deleted there. A [Share] gets another client in the same way;
 // share.auto.offset.reset decides where its group begins in a new topic.
 //
+// kgo retries silently. The consumer therefore reports to Observer.GroupError and the log that no
+// broker answers, and after about ten seconds that a topic does not exist. It begins as soon as
+// they are there.
+//
 // [Share] consumes as a member of a share group (KIP-932): no offsets and no order, but as many
 // members as there is work for. The broker delivers a message a few times, and then archives it;
 // see ShareOptions.Deliveries.

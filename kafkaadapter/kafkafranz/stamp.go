@@ -127,6 +127,7 @@ func lookUp(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.Me
 	defer cancel()
 	request := kmsg.NewPtrMetadataRequest()
 	request.AllowAutoTopicCreation = false
+	request.Topics = []kmsg.MetadataRequestTopic{} // nil means all topics
 	for _, topic := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic

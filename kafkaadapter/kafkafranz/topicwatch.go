@@ -20,24 +20,29 @@ const (
 	// topicAbsences is how many looks in a row must miss a topic before it counts as deleted: one
 	// broker may hear of a topic later than another one.
 	topicAbsences = 2
+	// topicUnseen is how many looks in a row must not find a topic before it is reported, and then
+	// again and again: it may be created at the same time as the group.
+	topicUnseen = 10
 )
 
 // topicWatch checks whether the topics of a client are still those that it began with. When a topic
 // is deleted and another one gets its name, a client never reads the new one. It says so only after
-// ten seconds, or, in a share group, not at all.
+// ten seconds, or, in a share group, not at all. topicWatch also reports what a client retries
+// without a word: brokers that cannot be reached, and topics that do not exist.
 type topicWatch struct {
 	client *kgo.Client
 	gone   func(topic string) // another topic has the name; called at most once
-	report func(error)        // a topic has no UUID
+	report func(error)
 	uuids  map[string][16]byte
 	missed map[string]int // looks in a row, of topics that were there
+	unseen map[string]int // looks in a row, of topics that never were
 	blind  bool
 	share  bool
 }
 
 func newTopicWatch(client *kgo.Client, gone func(string), report func(error)) *topicWatch {
 	return &topicWatch{client: client, gone: gone, report: report, uuids: make(map[string][16]byte),
-		missed: make(map[string]int)}
+		missed: make(map[string]int), unseen: make(map[string]int)}
 }
 
 // run looks until ctx ends, or a topic is gone. A failed look is made again.
@@ -56,11 +61,12 @@ func (w *topicWatch) run(ctx context.Context) {
 // look returns the name of a topic that has been replaced or deleted.
 func (w *topicWatch) look(ctx context.Context) string {
 	topics := w.client.GetConsumeTopics() // with a regular expression: those that it has found
-	if len(topics) == 0 {
-		return ""
-	}
 	answer, err := lookUp(ctx, w.client, topics)
 	if err != nil {
+		if ctx.Err() == nil {
+			w.report(fmt.Errorf("kafkafranz: no answer from the cluster of %q: %w",
+				w.client.OptValue(kgo.SeedBrokers), err))
+		}
 		return ""
 	}
 	for _, t := range answer {
@@ -68,11 +74,23 @@ func (w *topicWatch) look(ctx context.Context) string {
 			continue
 		}
 		err := kerr.ErrorForCode(t.ErrorCode)
+		w.exists(*t.Topic, err)
 		if w.compare(*t.Topic, t.TopicID, err) || w.deleted(*t.Topic, err) {
 			return *t.Topic
 		}
 	}
 	return ""
+}
+
+// exists reports a topic that this client has never found. The client waits for it.
+func (w *topicWatch) exists(topic string, err error) {
+	if _, known := w.uuids[topic]; known || err == nil {
+		delete(w.unseen, topic)
+		return
+	}
+	if w.unseen[topic]++; w.unseen[topic]%topicUnseen == 0 {
+		w.report(fmt.Errorf("kafkafranz: topic %q cannot be read, and is waited for: %w", topic, err))
+	}
 }
 
 // compare notes a topic's UUID, and reports whether it had another one before.
