@@ -65,7 +65,7 @@ func TestQueuesGuide(t *testing.T) {
 			for round := 0; b.left() > 0; round++ { // what had not begun at the end was given back
 				require.Less(t, round, 5, "messages are not acknowledged")
 				p = start(t, file, env...)
-				require.Eventually(t, func() bool { return b.left() == 0 }, time.Minute,
+				require.Eventually(t, func() bool { return b.left() == 0 }, 3*time.Minute,
 					50*time.Millisecond, "messages are not acknowledged")
 				got = append(got, p.stop()...)
 			}

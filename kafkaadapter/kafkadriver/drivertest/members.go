@@ -174,7 +174,7 @@ func withinTheDrain(s *scene) {
 	patient := func(m *Member) { m.Rebalance = 2 * time.Minute } // more than drain and Handover
 	g := newGateway()
 	first := s.join(g.handle, draining(time.Minute), patient)
-	<-g.inside
+	s.eventually(func() (bool, string) { return g.running() == 2, "not both are delivered" })
 	moved := make(chan struct{}, 1)
 	second := s.join(nil, patient, configured(func(c *kafkaadapter.Config) {
 		c.Observer.Delivered = func(*kafkaadapter.Message) { s.note("delivered again") }

@@ -137,7 +137,11 @@ func (w *walk) step() {
 	if r.Moved {
 		w.answers["ask moved"]++
 	}
-	if diff := want.Left - r.Left; diff >= -2*time.Millisecond && diff < time.Minute {
+	slack := 2 * time.Millisecond
+	if w.advance == nil { // the clock of a real server moves while a script runs
+		slack = time.Second
+	}
+	if diff := want.Left - r.Left; diff >= -slack && diff < time.Minute {
 		want.Left = r.Left
 	}
 	assert.Equal(w.t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", r), "%s answered", o.name)
