@@ -9,14 +9,14 @@ import (
 )
 
 // AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in one SQL
-// transaction: nil counts for every message, and so does an error. After an error each message is
-// handled alone, which finds the one that fails. So a permanent error counts as permanent only for
-// a message that was alone, and not for its neighbors in a batch.
+// transaction: the nil or the error that f returns counts for every message. After an error each
+// message is handled alone, which finds the one that fails. So a permanent error counts as
+// permanent only for a message that was alone, and not for its neighbors in a batch.
 //
-// f gets, in their order, the messages whose ids a Deduper takes, and is not called when there is
-// none. A batch like sqladapter's DoBatch leaves a bad key out without failing, and its nil error
-// would then speak for a message that was never handled. The other messages fail for good, with
-// [ErrNoID] or the fault of their id. [IDs] lists the ids.
+// f gets the messages with a valid id, in their order, and is not called when no message has one.
+// Otherwise sqladapter's DoBatch, for example, which leaves out a bad key and returns nil, would
+// make a message count as handled that never was. A message without a valid id fails for good, with
+// [ErrNoID] or the fault of its id. [IDs] lists the ids.
 //
 // AllOrNothing(nil) is nil, which every driver refuses.
 func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler {
@@ -44,7 +44,8 @@ func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler
 	}
 }
 
-// idError is permanent: the id of a message does not change.
+// idError returns why an id is not valid, or nil. The error is permanent, because the id of a
+// message does not change.
 func idError(id string) error {
 	if id == "" {
 		return dedup.Permanent(ErrNoID)

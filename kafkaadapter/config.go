@@ -17,21 +17,22 @@ type Config struct {
 	// of its effect, with sqladapter's Do or DoBatch: mode Atomic. Deduper must be nil then.
 	Unclaimed bool
 
-	// Handler has the effect of one message.
+	// Handler performs the effect of one message.
 	Handler Handler
-	// BatchHandler has the effects of many messages, instead of Handler.
+	// BatchHandler performs the effects of many messages. Set it instead of Handler.
 	BatchHandler BatchHandler
-	// RangeHandler is the handler for a fence of offsets, instead of Handler. It needs Unclaimed,
-	// the Order ByPartition, and brokers that report the UUIDs of topics.
+	// RangeHandler performs the effects of a range of offsets and moves a fence. Set it instead of
+	// Handler. It needs Unclaimed, the Order ByPartition, and brokers that report the UUIDs of
+	// topics.
 	RangeHandler RangeHandler
 
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
-	// Positions gives every message in which ID finds none an id made of its position: the topic's
-	// UUID, partition, offset and timestamp. A redelivered message keeps this id. A message that a
-	// producer sent twice, a retry topic repeated or a mirror copied gets another one, and runs
-	// again. To use positions alone, set ID to FirstOf(). Brokers must be at least 2.8, with
-	// franz-go 3.1. Default false: a message without an id goes to Park with ErrNoID.
+	// Positions makes an id of the position of each message in which ID finds no id: the topic's
+	// UUID, partition, offset and timestamp. A redelivered message keeps this id. A copy that a
+	// producer, a retry topic or a mirror has sent gets another id, and runs again. To use
+	// positions alone, set ID to FirstOf(). Brokers must be at least 2.8, with franz-go 3.1.
+	// Default false: a message without an id goes to Park with ErrNoID.
 	Positions bool
 	// Scope is the scope of all keys. With it, messages of two topics or two groups that have the
 	// same id are one message, and the effect of the second is skipped. Default: [ScopeOf] the
@@ -41,28 +42,29 @@ type Config struct {
 	// mirror or was renamed: "orders" for "eu.orders". It must always return the same name for a
 	// topic; an empty one stands for the topic's own name. Not with Own. Default nil.
 	TopicName func(topic string) string
-	// RetryTopics are those of this consumer's topics that hold letters to be tried again. Only
-	// there [HeaderFirstTopic] is believed: a letter has the scope of its message in the first
-	// topic, and the id in its header where ID finds none. Only consumers' [DeadLetters] may write
-	// to these topics. A letter that failed for good is on record as failed, and skipped. Attempts
-	// go on counting, so the reader needs a higher Attempts.Max. A letter without its value goes to
-	// Park. Not with Own. Default: none.
+	// RetryTopics are those of this consumer's topics that hold letters to be tried again. Only in
+	// these topics is [HeaderFirstTopic] believed: a letter keeps the scope that its message had in
+	// the first topic, and the id in its header if ID finds none. Only consumers' [DeadLetters] may
+	// write to these topics. A letter that failed for good is on record as failed, and skipped. The
+	// count of attempts continues, so this consumer needs a higher Attempts.Max than the one that
+	// sent the letters. A letter without its value goes to Park. Not with Own. Default: none.
 	RetryTopics []string
 	// Fingerprint binds an id to its payload: the same id with another value is a mismatch, which
 	// goes to Park. A tombstone differs from an empty value. Not with Own. Default false.
 	Fingerprint bool
-	// Label returns the text that a claim keeps of a message in clear, with the Deduper's
-	// Config.Labels. A text that is not printable UTF-8 of at most 64 bytes is left out. Label is
-	// called once for a message, when it is first claimed, and must return quickly. Never put
-	// personal data in it. Default nil.
+	// Label returns a text about a message, which its claim stores in clear if the Deduper's
+	// Config.Labels is set. A text that is not printable UTF-8 of at most 64 bytes is left out.
+	// Label is called once for a message, when it is first claimed, and must return quickly. Never
+	// put personal data in it. Default nil.
 	Label func(m *Message) string
 
 	// Park keeps the messages that cannot be processed, with the reason. After it has returned nil
 	// their offsets may be committed; see [DeadLetters]. It is called concurrently, at most 16
-	// times at once for a topic, not on Tuning.Workers. While it fails or panics, one message of
-	// the topic is tried, at most a second apart. The others wait with their offsets, and healthy
-	// messages continue up to Tuning.HighWater. After a crash it may see a message again. Default
-	// nil: the consumer stops with an *UnprocessableError.
+	// times at once for a topic, not on Tuning.Workers. While it fails or panics, it is called for
+	// one message of the topic at a time, at most a second apart. The topic's other unprocessable
+	// messages wait, and their offsets with them; healthy messages continue up to Tuning.HighWater.
+	// After a crash it may see a message again. Default nil: the consumer stops with an
+	// *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
 	// Attempts bounds the attempts at one message.
 	Attempts Attempts
@@ -86,19 +88,20 @@ type Config struct {
 type Attempts struct {
 	// Max is how often a message is tried. After that it goes to Park, or stops the consumer, with
 	// an error that wraps ErrAttempts. The store counts an attempt when the message is claimed, so
-	// a message that killed its process has counted, and keeps the count for the Deduper's Hold.
-	// Attempts that a rebalance cut short, or that a batch shared, do not count. In the Unclaimed
-	// composition only runs of this process since the assignment count. While a downstream is down,
-	// attempts are used up, too: choose Max and the backoff so that together they outlast it.
+	// an attempt that killed its process counts, too. The store keeps the count for the Deduper's
+	// Hold. Attempts that a rebalance cut short, or that a batch shared, do not count. In the
+	// Unclaimed composition only runs of this process since the assignment count. While a
+	// downstream is down, attempts are used up, too: choose Max and the backoff so that together
+	// they outlast it.
 	//
-	// A message that kills its process also kills what runs next to it, at most twice: a message
-	// with two attempts elsewhere, and none here, runs alone in all partitions of the consumer.
-	// So let Max be at least 3, and set Timeout. Default 0: no limit. 1 is refused.
+	// A message that kills its process also kills the messages that run next to it, but at most
+	// twice: a message with two attempts elsewhere, and none here, runs alone in all partitions of
+	// the consumer. So let Max be at least 3, and set Timeout. Default 0: no limit. 1 is refused.
 	Max int
 	// Timeout bounds one run of the handler. Default 0: no limit.
 	Timeout time.Duration
 	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Defaults: 100 ms
-	// and 30 s; where one is set beyond the other's default, both have its value.
+	// and 30 s; if one is set beyond the default of the other, the other gets the same value.
 	RetryBase, RetryMax time.Duration
 	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park, with
 	// ErrBusy. Without Park it continues to wait. Default 15 min.
@@ -124,7 +127,7 @@ type Allow struct {
 	// NoID lets messages without an id go to Park although no message of their partition has had
 	// one so far. Without it the first messages of a partition stop the consumer when all of them,
 	// at least three, have no id: Config.ID then looks in the wrong place, and Park would empty the
-	// topic. Fewer than three wait for the next message.
+	// topic. While there are fewer than three, they wait for the next message.
 	NoID bool
 	// Skip accepts client settings that skip messages: a group that begins at the end of a log, or
 	// a reset to the end after an invalid offset.

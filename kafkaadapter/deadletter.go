@@ -13,8 +13,8 @@ import (
 
 // The headers that a dead letter has in addition to those of its message.
 const (
-	// HeaderID has the id of the message, under which it was claimed. It is missing where the
-	// message has no id, or none that a Deduper takes.
+	// HeaderID has the id of the message, under which it was claimed. It is missing if the message
+	// has no id, or an id that a Deduper refuses.
 	HeaderID = deadletter.ID
 	// HeaderScope has the scope under which the message was claimed.
 	HeaderScope = deadletter.Scope
@@ -70,8 +70,8 @@ type DeadLetterConfig struct {
 //
 // A crash, or the end of ctx, between the letter and its acknowledgement sends it twice, with the
 // same HeaderTopic, HeaderPartition and HeaderOffset. A letter that is too large for the topic goes
-// without its value. If it is still too large, it also goes without key and headers. All of them
-// stay at the message's position for as long as their topic keeps them.
+// without its value. If it is still too large, it also goes without key and headers. The whole
+// message can be read at its position for as long as its topic keeps it.
 //
 // An [*dedup.InputError] names a field that is missing.
 func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error,
@@ -104,8 +104,8 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if err := c.send(ctx, small); !errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	// The value was not the reason: a key or a header of a megabyte must not hold up its key for
-	// good.
+	// The letter is too large even without its value. A message whose key or header has a megabyte
+	// must not hold up its key forever.
 	small.Key = nil
 	small.headers = slices.DeleteFunc(small.headers, func(h Header) bool {
 		return !deadletter.IsOwn(h.Key)
@@ -120,11 +120,12 @@ func (c *DeadLetterConfig) send(ctx context.Context, m *Message) error {
 	return c.Producer.Send(ctx, m)
 }
 
-// DeadLetter makes the letter of a message to a topic, with the headers above. It is for drivers.
+// DeadLetter makes the letter that is sent to topic for a message, with the headers above. It is
+// for drivers.
 func DeadLetter(topic string, m *Message, reason error) *Message { return whole(topic, m, reason) }
 
-// whole makes the dead letter of a message. A message that was a letter before has headers of ours:
-// they are replaced, unless its value was left out. Then they say where the value is.
+// whole makes the dead letter of a message. If the message was a letter before, our headers in it
+// are replaced, unless its value was left out: then they say where the value is.
 func whole(topic string, m *Message, reason error) *Message {
 	out := &Message{Topic: topic, Key: m.Key, Value: m.Value}
 	short := errors.Is(reason, ErrNoDeadLetter)
@@ -152,18 +153,18 @@ type ReplayOption func(*replaying)
 
 type replaying struct{ unrecorded bool }
 
-// Unrecorded has [Replay] accept a letter although the store has no record of its message. There is
-// none when the store gave it up after the Deduper's Hold, or when a replay freed the key and died
-// before it had sent the message. Use it only after making sure that the store and the namespace
-// are the consumer's, and that the letter is younger than the window: otherwise the message may
-// have succeeded, and its effect happens again.
+// Unrecorded has [Replay] accept a letter although the store has no record of its message. The
+// record is missing when the store dropped it after the Deduper's Hold, or when a replay freed the
+// key and died before it had sent the message. Use it only after making sure that the store and the
+// namespace are the consumer's, and that the letter is younger than the window: otherwise the
+// message may have succeeded, and its effect happens again.
 func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true } }
 
 // Replay prepares a dead letter for another run. Its key is on record as failed: Replay makes it
 // claimable again. It returns the message to send back to its topic, with its key, value, headers
 // and id. Send it with acks of all replicas, and commit the letter's offset after that. d is the
-// consumer's. The scope of the key is in the letter's HeaderScope, so whoever can write to the
-// dead-letter topic can have a failed key of d's namespace tried again.
+// consumer's Deduper. The scope of the key is in the letter's HeaderScope, so whoever can write to
+// the dead-letter topic can have a failed key of d's namespace tried again.
 //
 // After an error nothing is changed. It is [ErrSettled] when the message has succeeded since:
 // letters that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the store
@@ -175,7 +176,7 @@ func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true
 // time: a second one could free a key that has just succeeded.
 //
 // The message goes back to the topic in which it lay. Only there is its id believed, see
-// [Replayed]. Other groups that read the topic find it in their own records.
+// [Replayed]. Other groups that read the topic handle or skip it by their own records.
 func Replay(ctx context.Context, d *dedup.Deduper, m *Message, opts ...ReplayOption) (*Message,
 	error) {
 	var how replaying

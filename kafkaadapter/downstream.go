@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// DownstreamHeader returns the header message-id, whose value is the DownstreamKey of the attempt
-// under ctx for a purpose. Add it to a message that a handler produces. When the handler runs
+// DownstreamHeader returns the header message-id, whose value is the DownstreamKey that the attempt
+// under ctx has for the purpose. Add it to a message that a handler produces. When the handler runs
 // again, because its process died, it produces the message with the same id again, and a consumer
 // with [DefaultID] has its effect once. Give each message that one handler produces a purpose of
 // its own, such as "invoice" and "mail", and the same one in every attempt: two messages with one

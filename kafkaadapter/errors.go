@@ -14,8 +14,8 @@ var (
 	// ErrBusy: the message was in flight elsewhere for longer than Attempts.BusyTimeout.
 	ErrBusy = errors.New("kafkaadapter: in flight elsewhere for too long")
 	// ErrFenced: the group's coordinator no longer accepts this member's commits, so its partitions
-	// belong to another member. It is, together with the coordinator's answer, the cause of the
-	// contexts that end because of that.
+	// belong to another member. Contexts that end for this reason have it as their cause, together
+	// with the coordinator's answer.
 	ErrFenced = errors.New("kafkaadapter: the group has fenced this member off")
 	// ErrRunning: the consumer's Run has not returned yet.
 	ErrRunning = errors.New("kafkaadapter: Run is running already")
@@ -25,9 +25,9 @@ var (
 	ErrTopicRecreated = errors.New("kafkaadapter: topic was deleted and created again")
 	// ErrLogCut is passed to Observer.GroupError when a partition's log ends before the group's
 	// offset, as after an unclean election: new messages have offsets that were committed before.
-	// The partition is read again from the first message of one Deduper's window, or from its start
-	// where there is no Deduper. kafkafranz needs no such error: its client sees where the log was
-	// cut.
+	// The partition is read again from the first message within the Deduper's window, or from its
+	// start if there is no Deduper. kafkafranz needs no such error: its client sees where the log
+	// was cut.
 	ErrLogCut = errors.New("kafkaadapter: log was cut below the committed offset")
 	// ErrTooLarge is the error of a [Producer] for a message that is too large for the topic.
 	ErrTooLarge = errors.New("kafkaadapter: message is too large")
@@ -55,7 +55,7 @@ func (e *UnprocessableError) Unwrap() error { return e.Err }
 
 // RetryAfter returns an error with which a handler says when the message is handled again: after d,
 // instead of the backoff. Messages of the same key wait for that long, others do not. A d below
-// zero counts as zero. It is nil for a nil err.
+// zero counts as zero. A nil err returns nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 
 // IDFunc finds the id of a message: two deliveries with the same id are the same message. It
 // reports false where the message has none. It must depend on the message alone, must not wait, and
-// is called concurrently. A message on which it panics cannot be processed. Nor can one whose id is
-// not a key of a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any
-// id.
+// is called concurrently. A message on which it panics cannot be processed. Neither can a message
+// whose id is not a valid key of a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed]
+// makes a key of any id.
 type IDFunc func(m *Message) (id string, ok bool)
 
 // FromHeader takes the id from the first of the named headers that is present and not empty. Names
@@ -75,7 +75,7 @@ func Hashed(f IDFunc) IDFunc {
 
 // Replayed takes the id that a dead letter carries after it was sent back to the topic it came
 // from. So the message does not look new, however its id is found otherwise. In another topic the
-// header is ignored: there somebody has copied headers to a message of another kind.
+// header is ignored, because there somebody has copied headers to a message of another kind.
 //
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
 func Replayed() IDFunc {
@@ -99,9 +99,9 @@ func IDs(ms []*Message) []string {
 }
 
 // ScopeOf is the scope of the keys of a topic's messages in a consumer group, where Config.Scope is
-// empty: "group/topic", such as "billing/orders". Where a Deduper does not take that, because it is
+// empty: "group/topic", such as "billing/orders". If a Deduper does not accept that, because it is
 // longer than 255 bytes or not printable, the scope is "sha256:" and a digest of both. The topic is
 // the message's first one, see Message.FirstTopic.
 //
-// It finds a message's record: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
+// This call finds a message's record: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
 func ScopeOf(group, topic string) string { return deadletter.ScopeOf(group, topic) }

@@ -93,9 +93,9 @@ func (m *Message) Header(name string) string {
 	return ""
 }
 
-// Handler has the effect of one message. Its context ends after Attempts.Timeout, when the claim is
-// lost (cause dedup.ErrLeaseLost), and when Tuning.Drain of a revoked partition is used up;
-// dedup.FromContext returns its attempt.
+// Handler performs the effect of one message. Its context ends after Attempts.Timeout, when the
+// claim is lost (cause dedup.ErrLeaseLost), and when Tuning.Drain of a revoked partition is used
+// up; dedup.FromContext returns its attempt.
 //
 // A nil error says that the effect has happened, and the message is recorded before its offset may
 // be committed. Return the context's error where the context ended before the effect. After an
@@ -106,10 +106,11 @@ func (m *Message) Header(name string) string {
 // handler that does not return holds one of Tuning.Workers.
 type Handler func(ctx context.Context, m *Message) error
 
-// BatchHandler has the effects of the messages that may be handled now, at most Tuning.BatchMax;
-// those of one key are in their order. It returns an error for each message, with the meaning that
-// it has for a [Handler], or nil for all. A slice of another length, or a panic, fails all. It
-// suits effects in SQL, with one transaction for a batch; [AllOrNothing] makes one.
+// BatchHandler performs the effects of the messages that may be handled now, at most
+// Tuning.BatchMax; those of one key are in their order. It returns an error for each message, with
+// the meaning that it has for a [Handler], or nil for all. A slice of another length, or a panic,
+// fails all. It suits effects in SQL, with one transaction for a batch; [AllOrNothing] makes such a
+// handler.
 //
 // A message whose batch failed is next handled alone, so that one poison message does not keep its
 // neighbors from their effects; the shared attempt does not count.

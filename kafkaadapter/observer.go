@@ -13,13 +13,14 @@ type Observer struct {
 	Delivered func(m *Message)
 	// MissingID: Config.ID found no id in the message.
 	MissingID func(m *Message)
-	// Skipped: the message has been done for age; cause says why it was sent again.
+	// Skipped: the message was done before, the time age ago; cause says why it was sent again.
 	Skipped func(m *Message, cause driver.Cause, age time.Duration)
-	// Handled: the handler ran for took and returned err.
+	// Handled: the handler ran for the time took and returned err.
 	Handled func(m *Message, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere; the consumer will claim it again later.
 	Waiting func(m *Message)
-	// Recorded: the effect of the message is on record, took after its handler had returned.
+	// Recorded: the effect of the message is on record; took is the time since its handler
+	// returned.
 	Recorded func(m *Message, took time.Duration)
 	// Unrecorded: the handler returned nil, and the claim was lost before the record could be
 	// confirmed: the effect may happen again. A claim that is lost while the handler runs is
@@ -32,7 +33,7 @@ type Observer struct {
 	// PassedOver: a wrapped handler marked a later message but not this one, and this one was
 	// recorded with it; see kafkasarama.Wrap.
 	PassedOver func(m *Message)
-	// Committing: offset, the next to read of a partition, is being committed.
+	// Committing: the offset is being committed; it is the next one to read of the partition.
 	Committing func(topic string, partition int32, offset int64)
 	// Committed: the group's coordinator has this offset.
 	Committed func(topic string, partition int32, offset int64)

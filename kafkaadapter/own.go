@@ -28,17 +28,17 @@ type Ownership interface {
 	// Misplaced is called before the store is asked about a message that does not lie where
 	// Owning.Partitioner says, and again before the end of such a message is recorded. After it has
 	// returned nil, nobody takes a message for new without looking into the other partitions, for
-	// as long as a message may be known. It is called often, so it should cost nothing when it was
-	// called recently. After an error it is called again, with a backoff.
+	// as long as a record of the message may exist. It is called often, so it should cost nothing
+	// when it was called recently. After an error it is called again, with a backoff.
 	Misplaced(ctx context.Context) error
-	// Release is called once, also for a partition that was lost: after the last record of the
+	// Release is called once, also for a partition that was lost. By then the last record of the
 	// partition has been written, messages that were not started have been given back, and the last
 	// commit has been tried. Handlers that have not returned by then go on, and their claims must
-	// stay alive. An error is logged. It has a second.
+	// stay alive. An error is logged. Its context ends after a second.
 	Release(ctx context.Context) error
 }
 
-// Murmur2 is the partition in which the Java client, librdkafka's murmur2_random, kgo and
+// Murmur2 returns the partition in which the Java client, librdkafka's murmur2_random, kgo and
 // sarama's NewMurmur2Partitioner put a key, for Owning.Partitioner. It is negative for a count
 // below 1.
 //
@@ -72,7 +72,7 @@ func murmur2(b []byte) uint32 {
 	return h ^ h>>15
 }
 
-// FNV1a is the partition in which sarama's NewHashPartitioner, which is its default, and
+// FNV1a returns the partition in which sarama's NewHashPartitioner, which is its default, and
 // librdkafka's fnv1a_random put a key, for Owning.Partitioner. (sarama's
 // NewReferenceHashPartitioner is another one.) It is negative for a count below 1.
 func FNV1a(key []byte, count int32) int32 {

@@ -17,7 +17,7 @@ type Progress struct {
 	// InFlight is how many received messages are held: they are not finished, or wait for an
 	// unfinished one with a lower offset. Tuning.HighWater bounds it.
 	InFlight int
-	// Unfinished is how many of those are not finished.
+	// Unfinished is how many of the messages in flight are not finished.
 	Unfinished int
 	// Oldest is the offset at which the watermark waits, -1 if there is none.
 	Oldest int64

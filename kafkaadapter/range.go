@@ -33,9 +33,9 @@ func (r *Range) Since(offset int64) []*Message {
 	return r.Messages[i:]
 }
 
-// RangeHandler has the effects of a range, together or not at all, and moves a fence in the same
-// transaction, as sqladapter's Fence does. The ranges of a partition come one after the other, and
-// each begins where the one before it ended. A range that has failed is handled again before
+// RangeHandler performs the effects of a range, together or not at all, and moves a fence in the
+// same transaction, as sqladapter's Fence does. The ranges of a partition come one after the other,
+// and each begins where the one before it ended. A range that has failed is handled again before
 // anything behind it: message by message, which finds the one that fails. So no message is
 // overtaken, and whatever lies below a fence is done.
 //

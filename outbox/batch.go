@@ -85,8 +85,8 @@ func (r *Relay) top(l *locked, no int) (id int64, err error) {
 	return id, l.reader.QueryRowContext(l.ctx, r.statements.top, no).Scan(&id)
 }
 
-// scan reads one row. Headers that cannot be read are an error of that message only, which must not
-// hold up the others forever.
+// scan reads one row. Headers that cannot be read are an error of that message alone, because one
+// bad row must not hold up the others forever.
 func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
 	var got row
 	var headers []byte
@@ -166,10 +166,10 @@ type publishResult struct {
 	acknowledged []int64
 	failed       []failure // these count against the message itself: the first of each key
 	overtaken    []failure
-	// waiting are the first messages of each key when no message that was sent was acknowledged,
-	// and whole is the error of one of them. It does not count as a failure of a message, because
-	// the topic is the likely reason. They wait nevertheless: if only these messages fail, those
-	// behind them need a turn, too.
+	// waiting has the first message of each key if none of the sent messages was acknowledged, and
+	// whole is the error of one of them. The error does not count as a failure of a message,
+	// because the topic is the likely reason. The messages wait nevertheless: if only they fail,
+	// those behind them need a turn, too.
 	waiting []failure
 	whole   error
 	topics  []*TopicError

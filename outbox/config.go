@@ -37,7 +37,7 @@ type RelayConfig struct {
 	Outbox *Outbox
 	// DB holds the Outbox. The relay uses one connection more than it has Workers, and one more for
 	// each shard with a call of a slow or failing topic, 16 at most. With a smaller pool
-	// (SetMaxOpenConns) the relay waits for such calls, which hold up other topics for
+	// (SetMaxOpenConns) the relay has to wait for such calls, and each may hold up other topics for
 	// PublishTimeout. SQLite: set a busy_timeout. No default.
 	DB *sql.DB
 	// Publisher sends the messages. No default.

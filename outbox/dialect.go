@@ -70,8 +70,8 @@ type statements struct {
 	form, formParked, formScheduled, formPublished               string
 }
 
-// of returns the statements for one relay. A message that was put off for longer than this relay
-// would put it off does not wait: the clock has jumped, or the configuration has changed.
+// of returns the statements for one relay. They ignore a message's delay if it is longer than any
+// delay of this relay: then the clock has jumped, or the configuration has changed.
 func (d *dialect) of(cfg *RelayConfig) *statements {
 	s := d.statements
 	longest := strings.NewReplacer("{{longest}}",
@@ -205,7 +205,7 @@ func (d *dialect) timeOf(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// inShard writes the number of a shard into the text of a statement, in further places than its
+// inShard writes the number of a shard into the text of a statement, at each place that is not its
 // parameter.
 func inShard(statement string, no int) string {
 	return strings.ReplaceAll(statement, "{{shard}}", strconv.Itoa(no))

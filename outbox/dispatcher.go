@@ -74,7 +74,7 @@ const (
 	// is found within 2d.
 	wholeLook = 2 * time.Second
 	firstLook = 20 * time.Millisecond
-	// costly is how long a poll takes that must have read more than the existing rows.
+	// costly is the time from which on a poll must have read more than the existing rows.
 	costly = 2 * time.Millisecond
 	// behindShare bounds how much time goes into reading a shard that has only messages of topics
 	// that are left out: it rests behindShare times as long as a read took.
@@ -115,7 +115,7 @@ func (b *bound) saw(l look, final int64) {
 	b.lookAt = l.at.Add(min(max(2*l.at.Sub(b.since), firstLook), wholeLook))
 }
 
-// from is the id behind which the next turn begins to read.
+// from returns the id behind which the next turn begins to read.
 func (b *bound) from() int64 {
 	if b.whole {
 		return 0
@@ -123,7 +123,7 @@ func (b *bound) from() int64 {
 	return b.low
 }
 
-// lookDue is when to read the whole shard. When low is a final id, polls behind it find every
+// lookDue returns when to read the whole shard. When low is a final id, polls behind it find every
 // message.
 func (b *bound) lookDue() time.Time {
 	if b.final > 0 && b.low == b.final {
@@ -206,7 +206,7 @@ func (d *dispatcher) pollAt(next time.Time) {
 	d.timer.Reset(time.Until(next))
 }
 
-// pollBy moves the next poll to that time, unless it is due earlier anyway, or polls fail.
+// pollBy moves the next poll to the time at, unless it is due earlier anyway, or polls fail.
 func (d *dispatcher) pollBy(at time.Time) {
 	if d.errors > 0 {
 		return
@@ -298,7 +298,7 @@ func (d *dispatcher) poll(ctx context.Context) time.Duration {
 		if ctx.Err() == nil {
 			d.relay.cfg.OnError(err)
 		}
-		// No longer than PollMax: nobody says when the database is back.
+		// The pause is at most PollMax, because nobody reports when the database is back.
 		return min(max(d.relay.cfg.least(), d.relay.cfg.retry().Delay(d.errors-1, 0, nil)),
 			d.relay.cfg.PollMax)
 	}
@@ -359,8 +359,8 @@ func (d *dispatcher) overlooked() time.Duration {
 	return max(at.Sub(d.polled), pollGap)
 }
 
-// lookIsDue reports whether to read a shard only to learn up to where it is empty: the last poll
-// was expensive, and more ids have become final since the last such read.
+// lookIsDue reports whether to read a shard only to learn up to where it is empty. It does so after
+// an expensive poll, if more ids have become final since the last such read.
 func (d *dispatcher) lookIsDue(s *shard) bool {
 	return d.cost >= costly && d.isDead(d.polled) && s.final < d.final.id &&
 		s.looked.Before(d.final.at) && !d.polled.Before(s.until)

@@ -18,9 +18,9 @@ const (
 	moveFor = 100 * time.Millisecond
 )
 
-// releaseDue moves scheduled messages whose time has come to the messages. It asks the database
-// when the next one is due, and at least every PollMax, for those that another process has inserted
-// meanwhile. It returns the pause before the next poll.
+// releaseDue moves scheduled messages to the other messages when their time has come. It asks the
+// database when the next one is due. It asks again at least every PollMax, because another process
+// may have inserted messages meanwhile. It returns the pause before the next poll.
 func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	now := time.Now()
 	if d.relay.box.askDue.Swap(false) {

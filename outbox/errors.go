@@ -37,9 +37,9 @@ var (
 	// ErrUnacknowledged is the result of a message whose outcome the publisher did not report in
 	// time, or at all.
 	ErrUnacknowledged = errors.New("outbox: not acknowledged in time")
-	// ErrOvertaken is reported when a publisher has acknowledged a message although an earlier
-	// one of its topic and key had failed. It stays in the outbox and is published again after
-	// that one, so a consumer that deduplicates by id has seen the two in the wrong order.
+	// ErrOvertaken is reported when a publisher has acknowledged a message although an earlier one
+	// of its topic and key had failed. The message stays in the outbox and is published again after
+	// the earlier one, so a consumer that deduplicates by id has seen the two in the wrong order.
 	ErrOvertaken = errors.New("outbox: acknowledged after an earlier message of its key had failed")
 	// ErrHeldUp is returned by [Relay.Run] when a call of the publisher, or a statement, had not
 	// ended after StopTimeout.

@@ -8,8 +8,8 @@ import (
 )
 
 // finalFor is how long a shard is read only from a final id on. Then it is read from the beginning
-// once, to find rows that did not get a new id: somebody has changed the topic of a row by hand, or
-// has emptied the table, so that its ids start again.
+// once, to find rows without a new id: somebody may have changed the topic of a row by hand, or
+// have emptied the table so that its ids start again.
 const finalFor = time.Minute
 
 // prepared is the common name of all prepared transactions, see statement/postgres.sql.
@@ -36,9 +36,9 @@ type writers struct {
 	open   []string
 }
 
-// saw takes an answer of the same server as before. A transaction that is not among f.writers began
-// after next was given out, and has a larger id. The exception is a prepared transaction, which may
-// be one of them under another name.
+// saw evaluates an answer of the same server as before. A transaction that is not among f.writers
+// began after next was given out, and has a larger id. The exception is a prepared transaction,
+// which may be one of them under another name.
 func (f *finality) saw(w writers, asked, answered time.Time) {
 	if f.next == 0 {
 		f.next, f.since, f.writers = w.top, asked, w.open
@@ -55,7 +55,7 @@ func (f *finality) saw(w writers, asked, answered time.Time) {
 	f.askAt = answered.Add(wholeLook)
 }
 
-// of is the id up to which a look has seen every message that will ever be there, or zero.
+// of returns the id up to which the look has seen every message that will ever be there, or zero.
 func (f *finality) of(l look) int64 {
 	if l.server != f.server || !l.at.After(f.at) {
 		return 0

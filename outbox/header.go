@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Headers are stored in one column: a version, the number of headers, and for each header its name
-// after the name's length, and its value after the value's length plus one; zero stands for a nil
+// Headers are stored in one column: a version, the number of headers, then for each header the name
+// and the value, each behind its length. A value's length is stored plus one; zero stands for a nil
 // value. Lengths are varints.
 const (
 	headerVersion = 1

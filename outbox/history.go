@@ -20,8 +20,8 @@ type Published struct {
 	Message
 	// Row identifies it in the table of published messages. It grows in the order of publishing.
 	Row int64
-	// Attempts is how many failures counted against it before; a failure of its whole topic does
-	// not.
+	// Attempts is how many failures counted against it before it was published; a failure of its
+	// whole topic does not count.
 	Attempts int
 	// Created is when it was inserted, in UTC, or its Message.NotBefore if that is later.
 	Created time.Time

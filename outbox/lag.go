@@ -28,8 +28,8 @@ type Lag struct {
 
 // Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few
 // thousand rows. The statement also passes over deleted rows that an old snapshot keeps in the
-// database. With PostgreSQL it does not when a relay of this Outbox runs on db in this process.
-// Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
+// database. With PostgreSQL it begins behind them if a relay of this Outbox runs on db in this
+// process. Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err

@@ -58,9 +58,10 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// fresh returns where a statement sees what is committed now. On a connection of MySQL with
-// autocommit off, as sqladapter advises, a statement outside of a transaction would open one that
-// never ends, and later statements would see its snapshot forever.
+// fresh returns a pool or a transaction in which a statement sees what is committed now. On a
+// connection of MySQL with autocommit off, as sqladapter advises, a statement outside of a
+// transaction would open a transaction that never ends, and later statements would see its snapshot
+// forever.
 func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
 	if o.dialect.kind != MySQL {
 		return db, func() {}, nil

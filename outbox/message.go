@@ -98,7 +98,7 @@ func (o *Outbox) checkHeaders(m *Message, bad func(field, reason string, args ..
 	return nil
 }
 
-// plain reports whether every database takes s for text, and s breaks no log.
+// plain reports whether every database accepts s as text, and s cannot break a line of a log.
 func plain(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {

@@ -25,7 +25,7 @@ type probe struct {
 
 func (p *plan) empty() bool { return len(p.batches)+len(p.probes)+len(p.refused) == 0 }
 
-// give gives back the probes of a turn that does not make them.
+// give returns the probes to the topics when the turn does not make them.
 func (p *plan) give(t *topics) {
 	for _, one := range p.probes {
 		t.postponed(one.counted)
@@ -55,13 +55,15 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 	return p, nil
 }
 
-// batches plans a batch for each topic that is not left out. It returns the id of a row, or zero.
+// batches plans a batch for each topic that is not left out. It returns the id of a row that it has
+// read, or zero.
 //
 // If an earlier turn saw only messages of topics that are left out up to some id, it first looks
 // behind that id. When it finds a message there, it reads from the last final id on, or from the
 // beginning: a message with a smaller id may have been committed since, and have the same key. It
 // reads from the beginning in two cases. A topic that has come back since the job was made has
-// messages before the final id. Another server may give out such ids again.
+// messages before the final id. A server that has taken over may give out ids up to the final one
+// again.
 func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64,
 	err error) {
 	out, epoch := s.topics.names()

@@ -10,7 +10,7 @@ type Publisher interface {
 	// when all the replicas that the broker requires have acknowledged the message (Kafka:
 	// acks=all), so that its row may be deleted. It is an error when they have not, or when that is
 	// not known. A nil slice means that all messages are acknowledged. A slice of another length
-	// than messages means that none is known to be.
+	// than messages means that no message is known to be acknowledged.
 	//
 	// All messages of a call are of one topic, so that a topic that fails or is slow holds up no
 	// other. Send messages of one key in their order, and after one of them has failed do not send

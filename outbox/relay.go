@@ -15,9 +15,10 @@ const (
 	// pollGap is the shortest time between two polls that Outbox.Notify asks for. Messages that are
 	// committed meanwhile become one batch.
 	pollGap = 2 * time.Millisecond
-	// idleShare divides the time since the last message: the next poll waits that long.
+	// idleShare divides the time since the last message; the result is the pause before the next
+	// poll.
 	idleShare = 100
-	// grace is how long the statements may take that end a turn, or poll.
+	// grace bounds the statements that end a turn, and those that poll.
 	grace = 5 * time.Second
 	// linger is how long something may continue after its context has ended.
 	linger = time.Second

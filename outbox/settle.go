@@ -12,14 +12,15 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// settleAgain is for SQLite, where one writer may have to wait for another.
+// settleAgain is the pause before settleApart tries again, as with SQLite, where one writer may
+// have to wait for another.
 var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Millisecond}
 
 // settle deletes acknowledged messages, puts off failed ones and parks those that have failed too
 // often, in the transaction that holds the lock, and commits.
 //
-// After a COMMIT whose answer is lost nothing must be asked: messages that it has deleted are gone,
-// and the others are published again, under the same ids.
+// After a COMMIT whose answer is lost nothing needs to be asked: messages that it has deleted are
+// gone, and the others are published again, under the same ids.
 func (r *Relay) settle(ctx context.Context, l *locked, no int, v *publishResult) (parked []Parked,
 	err error) {
 	if l.tx != nil {

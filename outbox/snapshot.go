@@ -79,8 +79,8 @@ func (e *SnapshotError) Error() string {
 }
 
 const (
-	// slowPoll is how long a poll takes that is reported, if a transaction of at least oldSnapshot
-	// is open.
+	// slowPoll is the time from which on a poll is reported as slow, if a transaction is open for
+	// at least oldSnapshot.
 	slowPoll    = 20 * time.Millisecond
 	oldSnapshot = 10 * time.Second
 	// reportEvery is the shortest time between two reports.
@@ -93,7 +93,8 @@ type reporter struct {
 	next time.Time // no look before this time
 }
 
-// diagnose looks for the transaction that makes polls slow. A single slow poll is chance.
+// diagnose looks for the transaction that makes polls slow. It ignores a single slow poll, which
+// may be chance.
 func (d *dispatcher) diagnose(ctx context.Context) {
 	if d.cost < slowPoll {
 		d.report.slow = 0

@@ -18,7 +18,7 @@ const (
 	// also holds for calls of a topic that has acknowledged nothing yet: the topic may not exist,
 	// and everything else in the shard would wait with it.
 	probePatience = 10 * time.Millisecond
-	// maxKnown is how many topics are remembered that have acknowledged something.
+	// maxKnown is how many topics with an acknowledged message are remembered.
 	maxKnown = 10_000
 	// maxFailing is how many topics are left out of the reads at once. When more fail, the reason
 	// is the broker.

@@ -21,7 +21,7 @@ type job struct {
 	shard int
 	// up to this id only messages of topics that are left out were seen; zero: not known
 	low int64
-	// up to this id there is nothing else, as long as epoch and server stay the same
+	// up to this id there are no other messages, as long as epoch and server stay the same
 	final  int64
 	epoch  int
 	server int64
@@ -84,9 +84,9 @@ func (s *session) publishBatch(work context.Context, j job) report {
 	return rep
 }
 
-// rest puts off the next read of a shard in which all messages wait: further the longer they wait,
-// and the longer a read takes. Without it the relay would read such a shard at every poll, and
-// other shards may make it poll all the time.
+// rest puts off the next read of a shard in which all messages wait. The longer they wait, and the
+// longer a read takes, the longer the pause is. Without it the relay would read such a shard at
+// every poll, and other shards may make it poll all the time.
 func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 	if !waits {
 		s.waiting = time.Time{}
@@ -102,8 +102,8 @@ func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 
 var errTooLong = errors.New("outbox: a part of a turn took too long")
 
-// budget is a context whose end can be moved: each part of a turn has its own time limit, so that a
-// slow part leaves enough time to the next. A context that has ended stays ended.
+// budget returns a context whose end can be moved. So each part of a turn has its own time limit,
+// and a slow part leaves enough time to the next. A context that has ended stays ended.
 func budget(ctx context.Context, first time.Duration) (inner context.Context,
 	next func(time.Duration), end func()) {
 	inner, cancel := context.WithCancelCause(ctx)
@@ -140,7 +140,7 @@ func (s *session) hold(work context.Context, no int, state *shard) (*locked, err
 	return l, nil
 }
 
-// keep reports whether the lock may outlast this turn, which occupies its connection. A lease
+// keep reports whether the lock, which occupies a connection, may outlast this turn. A lease
 // occupies none.
 func (s *session) keep(l *locked) bool {
 	if l.tx == nil || l.release != nil {

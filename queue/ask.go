@@ -105,8 +105,8 @@ func (b *batch) claim(jobs []*job) (open []*job) {
 	return open
 }
 
-// claimOne is claim for a single message. Unlike a batch, its call shares round trips with other
-// calls, waits for the Deduper's Config.Wait, and asks its Resolve.
+// claimOne is like claim, for a single message. Unlike a batch, its call shares round trips with
+// other calls, waits for the Deduper's Config.Wait, and asks its Resolve.
 func (b *batch) claimOne(j *job, early bool) (open []*job) {
 	req := b.request(j, early)
 	c, err := b.cfg.Deduper.Claim(b.ctx, req.Key, func(r *dedup.Request) { *r = req })
@@ -118,8 +118,9 @@ func (b *batch) claimOne(j *job, early bool) (open []*job) {
 	return nil
 }
 
-// request claims early only what nobody has tried: an attempt counts when it is claimed, and a
-// message that may kill its process must wait for the others before it is claimed.
+// request makes the request of a claim. An early claim wins only a message that nobody has tried:
+// an attempt counts when it is claimed, and a message that may kill its process must wait for the
+// others before it is claimed.
 func (b *batch) request(j *job, early bool) dedup.Request {
 	r := dedup.Request{Key: j.d.ID, Scope: j.d.Scope, Origin: driver.Origin{Source: j.d.Scope},
 		LikelyDuplicate: j.d.Deliveries > 1, NoResult: true,

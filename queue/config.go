@@ -18,7 +18,7 @@ type Config struct {
 	// Unclaimed runs every delivery. The handler records the message itself, in the transaction
 	// of its effect, with sqladapter's Do: mode Atomic. Deduper must be nil then.
 	Unclaimed bool
-	// Handler has the effect of one message.
+	// Handler performs the effect of one message.
 	Handler Handler
 	// Scope of all keys, instead of Delivery.Scope. Messages of two queues that have the same id
 	// are then one message. Default: Delivery.Scope.
@@ -62,17 +62,17 @@ type Attempts struct {
 	Max int
 	// Timeout bounds one run of the handler. Default 0: no limit.
 	Timeout time.Duration
-	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Default 100 ms and
-	// 30 s; if only one is set and it is beyond the other's default, both have its value.
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Defaults: 100 ms
+	// and 30 s; if one is set beyond the default of the other, the other gets the same value.
 	RetryBase, RetryMax time.Duration
 }
 
 // Observer is told what a consumer does. Every hook may be nil, is called concurrently, and must
 // return quickly.
 type Observer struct {
-	// Skipped: the message has been done for age; cause says why it was redelivered.
+	// Skipped: the message was done before, the time age ago; cause says why it was redelivered.
 	Skipped func(d *Delivery, cause driver.Cause, age time.Duration)
-	// Handled: the handler ran for took and returned err.
+	// Handled: the handler ran for the time took and returned err.
 	Handled func(d *Delivery, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere, and is delivered again later.
 	Waiting func(d *Delivery)

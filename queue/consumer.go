@@ -50,10 +50,11 @@ func (c *Consumer) Handle(ctx context.Context, d *Delivery) error {
 	return errs[0]
 }
 
-// HandleAll is [Consumer.Handle] of many deliveries. They are claimed in one round trip. When the
-// last handler has returned, they are recorded in one round trip, and then acknowledged: use it for
-// quick handlers. The errors are in the order of ds. Messages of one Key are handled in order; if
-// one is not done, those behind it are given back. Two calls do not wait for each other's keys.
+// HandleAll handles many deliveries as [Consumer.Handle] does. They are claimed in one round trip.
+// When the last handler has returned, they are recorded in one round trip, and then acknowledged:
+// use it for quick handlers. The errors are in the order of ds. Messages of one Key are handled in
+// order; if one is not done, those behind it are given back. Two calls do not wait for each other's
+// keys.
 func (c *Consumer) HandleAll(ctx context.Context, ds []*Delivery) []error {
 	errs, _ := c.handle(ctx, ctx, ds, nil)
 	return errs
@@ -124,8 +125,8 @@ func (b *batch) take(room chan struct{}) bool {
 	return true
 }
 
-// run runs the claimed messages. Those of one key run in order; after one that is not done, the
-// rest of its key does not run.
+// run runs the claimed messages. Messages of one key run in order; after a message that is not
+// done, the rest of its key does not run.
 func (b *batch) run() {
 	groups := make(map[string][]*job)
 	var all sync.WaitGroup
@@ -154,8 +155,8 @@ func (b *batch) run() {
 	all.Wait()
 }
 
-// record ends the claims of the batch in one round trip. It does not depend on the caller's
-// context: an effect that has happened is to be recorded, until the lease ends.
+// record ends the claims of the batch in one round trip. It continues after the end of the caller's
+// context, because an effect that has happened must be recorded, until the lease ends.
 func (b *batch) record() {
 	var done []dedup.Completion
 	var jobs []*job

@@ -57,8 +57,8 @@ type Source interface {
 	Fetch(ctx context.Context, limit int) ([]*Delivery, error)
 }
 
-// Handler has the effect of one message. Its context ends with Attempts.Timeout, with the loss of
-// the claim (cause dedup.ErrLeaseLost), and when Config.Drain is used up; dedup.FromContext
+// Handler performs the effect of one message. Its context ends with Attempts.Timeout, with the loss
+// of the claim (cause dedup.ErrLeaseLost), and when Config.Drain is used up; dedup.FromContext
 // returns its attempt.
 //
 // It returns nil when the effect has happened: the message is recorded, then acknowledged. Return
@@ -69,9 +69,9 @@ type Source interface {
 // times.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// RetryAfter wraps the error of a handler so that the message is delivered again when after has
-// passed, instead of the backoff, as far as the broker can wait. An after below zero counts as
-// zero. RetryAfter returns nil for a nil err.
+// RetryAfter wraps the error of a handler so that the message is delivered again when the time
+// after has passed, instead of the backoff, as far as the broker can wait. An after below zero
+// counts as zero. RetryAfter returns nil for a nil err.
 func RetryAfter(after time.Duration, err error) error {
 	if err == nil {
 		return nil

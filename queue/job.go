@@ -238,7 +238,7 @@ func (j *job) recorded(ctx context.Context, err error) {
 			hook(j.d, time.Since(j.landed))
 		}
 	default:
-		// Another owner came in between, or the store cannot be asked. When the message is
+		// Another owner has taken the claim, or the store cannot be asked. When the message is
 		// redelivered, the store says whether it is on record.
 		j.warn("effect is not known to be recorded", err)
 		if hook := j.b.cfg.Observer.Unrecorded; hook != nil {

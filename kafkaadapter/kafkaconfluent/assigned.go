@@ -94,7 +94,8 @@ func (s *session) begin(parts []kafka.TopicPartition) []kafka.TopicPartition {
 	return begins
 }
 
-// claim starts a partition after it has checked that the offset is one of its topic.
+// claim starts a partition after it has checked that the offset was committed for this topic, and
+// not for a deleted one of the same name.
 func (s *session) claim(ctx context.Context, at kafkadriver.TopicPartition, offset int64) {
 	if !s.topics.Claimed(ctx, at.Topic, at.Partition, offset, s.rewind) {
 		s.stop(fmt.Errorf("kafkaconfluent: %s/%d could not begin within %v", at.Topic,
@@ -158,8 +159,8 @@ func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
 }
 
 // giveUp ends partitions, all at the same time: they share one drain budget. If they are lost
-// meanwhile, librdkafka does not say so: during a rebalance it leaves AssignmentLost as it is. The
-// answer to a commit says it.
+// meanwhile, librdkafka does not say so: during a rebalance it leaves AssignmentLost as it is. Only
+// the answer to a commit shows it.
 func (s *session) giveUp(partitions []kafkadriver.TopicPartition) {
 	var draining sync.WaitGroup
 	for _, at := range partitions {

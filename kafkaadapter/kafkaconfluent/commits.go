@@ -50,8 +50,8 @@ func place(topic string, partition int32, offset int64, metadata string) kafka.T
 	return at
 }
 
-// send commits, and returns an answer for each partition. When librdkafka has confirmed none, it
-// returns one error for all.
+// send commits, and returns an answer for each partition. When librdkafka has confirmed no
+// partition, send returns one error for all.
 func (s *session) send(parts []kafka.TopicPartition) []error {
 	var done []kafka.TopicPartition
 	err := s.use(func() (err error) {
@@ -74,16 +74,16 @@ func (s *session) send(parts []kafka.TopicPartition) []error {
 	return answers
 }
 
-// rewind commits the start of a partition whose topic is another one by now.
+// rewind commits the start of a partition whose topic was replaced by another one of its name.
 func (s *session) rewind(_ context.Context, topic string, partition int32, next int64,
 	metadata string) error {
 	return s.send([]kafka.TopicPartition{place(topic, partition, next, metadata)})[0]
 }
 
 // isFencing reports whether this answer to a commit says that the member's partitions belong to
-// another one. After ErrIllegalGeneration librdkafka itself revokes them as lost, and joins again.
-// ErrStaleMemberEpoch is not fencing: a KIP-848 coordinator counts the epoch up before the member
-// hears of it.
+// another member. After ErrIllegalGeneration librdkafka itself revokes them as lost, and joins
+// again. ErrStaleMemberEpoch is not fencing: a KIP-848 coordinator counts the epoch up before the
+// member hears of it.
 func isFencing(code kafka.ErrorCode) bool {
 	switch code {
 	case kafka.ErrUnknownMemberID, kafka.ErrFencedInstanceID, kafka.ErrFencedMemberEpoch:

@@ -18,8 +18,8 @@ var defaults = kafka.ConfigMap{
 	"enable.auto.offset.store": false,
 	"isolation.level":          "read_committed",
 	"auto.offset.reset":        "error",
-	// A partition that was paused is fetched only after the fetch that is under way. That fetch
-	// takes as long as this when the other partitions of the broker have nothing.
+	// After a pause, a partition is fetched only once the fetch that is under way has ended. That
+	// fetch takes this long if the broker's other partitions have no messages.
 	"fetch.wait.max.ms": 100,
 }
 
@@ -42,7 +42,7 @@ func (p properties) text(name string) string {
 	return strings.ToLower(strings.TrimSpace(fmt.Sprint(value)))
 }
 
-// on reports whether a switch is on, in the spellings of librdkafka.
+// on reports whether a property that is a switch is on, in the spellings of librdkafka.
 func (p properties) on(name string) bool {
 	switch p.text(name) {
 	case "true", "t", "1":
@@ -101,7 +101,7 @@ func (c *Consumer) complete(config kafka.ConfigMap) (kafka.ConfigMap, error) {
 	return all, nil
 }
 
-// resets are the values of auto.offset.reset that skip no message that is still there.
+// resets are the values of auto.offset.reset with which no message in the log is skipped.
 var resets = map[string]bool{"error": true, "earliest": true, "beginning": true, "smallest": true}
 
 // startOf is where a partition begins if nothing is committed for it.

@@ -93,7 +93,7 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 // Offsets of unfinished messages stay uncommitted in each case.
 //
 // After a fatal error the client cannot be closed, because confluent-kafka-go 2.11 never returns
-// from Close then. Its threads stay until the process ends, so end it.
+// from Close then. Its threads stay until the process ends, so end the process.
 func (c *Consumer) Run(ctx context.Context, config kafka.ConfigMap, topics []string) error {
 	if ctx == nil {
 		return &dedup.InputError{Field: "Context", Reason: "is nil"}

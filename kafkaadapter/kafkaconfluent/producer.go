@@ -46,8 +46,8 @@ func CheckProducer(config kafka.ConfigMap) error {
 
 // Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for messages
 // of kafkaadapter.Replay. The client belongs to the caller, who must read its Events channel. Make
-// it with a configuration that [CheckProducer] accepts. A letter counts when its delivery has been
-// reported. The error is an [*dedup.InputError] for a client that is nil or closed.
+// it with a configuration that [CheckProducer] accepts. A letter counts as sent once its delivery
+// has been reported. The error is an [*dedup.InputError] for a client that is nil or closed.
 func Producer(client *kafka.Producer) (kafkaadapter.Producer, error) {
 	switch {
 	case client == nil:

@@ -77,8 +77,8 @@ func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, 
 	return s, nil
 }
 
-// run consumes until ctx ends. It returns the reason if it could not go on, and whether another
-// session could not go on either.
+// run consumes until ctx ends. If it could not go on, it returns the reason, and in over whether
+// another session would fail, too.
 func (s *session) run(ctx context.Context, topics []string) (over bool, err error) {
 	topics = s.watch.Present(s.ctx, topics)
 	s.unassigned.topics = topics
@@ -104,7 +104,8 @@ func (s *session) run(ctx context.Context, topics []string) (over bool, err erro
 	return s.fatal != nil || kafkadriver.IsFatal(err), err
 }
 
-// poll waits for a message, and hands on all that are there: claims are batched.
+// poll waits for a message, and hands on all messages that have arrived, because claims are
+// batched.
 func (s *session) poll() {
 	wait := int(pollWait.Milliseconds())
 	var fresh []*assigned
@@ -135,7 +136,8 @@ func (s *session) poll() {
 	}
 }
 
-// receive keeps a message for its partition, and returns the partition with its first one.
+// receive adds a message to the batch of its partition, and returns the partition if the batch was
+// empty before.
 func (s *session) receive(m *kafka.Message) *assigned {
 	at := topicPartitionOf(&m.TopicPartition)
 	a := s.find(at)
@@ -177,8 +179,8 @@ func (s *session) trouble(err error) {
 	}
 }
 
-// refused notes that the log of a partition was cut. librdkafka does not say which one, so it notes
-// all.
+// refused notes that the log of a partition was cut. librdkafka does not say which partition, so
+// refused notes all.
 func (s *session) refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

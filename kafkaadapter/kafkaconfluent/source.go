@@ -128,8 +128,8 @@ func (s *session) describe(ctx context.Context, topics []string) (map[string]kaf
 }
 
 // describeTopics asks the controller. librdkafka waits for the controller that it has last heard
-// of, and connects to it without a pause, even when that broker is gone. Any broker has metadata,
-// which name the new controller.
+// of, and connects to it without a pause, even when that broker is gone. So after a failure it asks
+// for metadata, which any broker has and which name the new controller.
 func (s *session) describeTopics(ctx context.Context, topics []string) ([]kafka.TopicDescription,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)

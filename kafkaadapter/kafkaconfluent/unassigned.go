@@ -15,11 +15,11 @@ const settleTime = 5 * time.Second
 // unassigned looks for topics that the group has left out of an assignment:
 //
 //  1. The member that assigns asks one broker for the partitions of the topics.
-//  3. The next look at the topics finds the partitions, but this driver had seen those before the
-//     member joined, so nothing changes.
-//     has seen them before the member joined, so nothing changes.
+//  2. A broker that has not heard of a new topic yet reports none, so nobody is assigned them.
+//  3. librdkafka's next look at the topics finds the partitions. But this driver has asked for
+//     them before the member joined, so librdkafka sees no change and does not join again.
 //
-// The member must join again then. Only the polls use it.
+// The session must end then, so that the member joins again. Only the polls use it.
 type unassigned struct {
 	topics []string  // that this member has subscribed to
 	due    time.Time // zero: nothing is left to look for

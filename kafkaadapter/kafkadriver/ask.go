@@ -11,7 +11,7 @@ import (
 )
 
 // askBatch asks the store, in one round trip, about messages whose turn has come and that hold no
-// claim, or no longer one. The messages that it wins run next.
+// claim (any more). Those that it wins run next.
 //
 // It never waits for a key in flight elsewhere. A single claim would wait, for as long as the
 // Deduper's configuration says, on a worker that the owner of the key may need.
@@ -31,7 +31,7 @@ func (p *Partition) askBatch(batch []task) {
 		} else {
 			s.decisions = append(s.decisions, p.asked(t.Item, answers[i]))
 		}
-		// passOn must not read a won one: it may be given back already
+		// passOn must not read a message that was won: its claim may be given back already
 		if err != nil || answers[i].Outcome != dedup.Acquired {
 			p.passOn(t.Item)
 		}
@@ -53,8 +53,8 @@ func (p *Partition) giveBackLate(batch []task) {
 	}
 }
 
-// asked decides what an answer means for a message whose turn it is. If a worker has more to do,
-// the item says so, and gets a worker at once.
+// asked decides what an answer means for a message whose turn it is. If a worker must act on the
+// answer, asked notes that in the item, which then gets a worker at once.
 func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	next := pipeline.RetryAfter(0)
 	left := p.left(it, c)
@@ -154,8 +154,9 @@ func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decis
 	return p.asked(it, c)
 }
 
-// poll is how long a message waits that is in flight elsewhere, or that the store cannot be asked
-// about. The messages behind it in its queue give up their claims when the wait becomes long.
+// poll returns how long a message waits before the store is asked again, because the message is in
+// flight elsewhere or the store did not answer. The messages behind it in its queue give up their
+// claims when the wait becomes long.
 func (p *Partition) poll(it *item) time.Duration {
 	w := it.wait()
 	if it.polls == 0 {

@@ -43,8 +43,8 @@ func (p *Partition) runBatch(ctx context.Context, tasks []task) {
 	}
 }
 
-// handledInBatch is handled for one message of a batch. A failure of several messages is not
-// counted: which message caused it is not known until it has run alone.
+// handledInBatch does what handled does, for one message of a batch. A failure of several messages
+// is not counted: which message caused it is not known until it has run alone.
 func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err error, size int) {
 	if err == nil || size == 1 || dedup.IsPermanent(err) && inTime {
 		p.handled(ctx, t, inTime, err)

@@ -102,8 +102,8 @@ func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error
 	return unknown
 }
 
-// Unprocessable returns what is wrong with the message itself, or with its record, when another
-// question will not help. The id is the only part of a request that comes from the message.
+// Unprocessable returns what is wrong with the message itself, or with its record, if it would not
+// help to ask the store again. The id is the only part of a request that comes from the message.
 func Unprocessable(c *dedup.Claim) error {
 	if c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate || c.Outcome == dedup.InFlight {
 		return nil
@@ -180,7 +180,7 @@ func (p *Partition) request(it *item) dedup.Request {
 }
 
 // origin says where the message came from. Its generation is that of the assignment: a member that
-// keeps its partition through a cooperative rebalance continues under a newer one, and must not
+// keeps its partition through a cooperative rebalance continues in a newer generation, and must not
 // take over its own claims.
 func (p *Partition) origin(it *item) driver.Origin {
 	o := p.origins

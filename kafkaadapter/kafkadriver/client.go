@@ -13,9 +13,9 @@ import (
 type CommitterConfig = pipeline.CommitterConfig
 
 // NewCommitter returns a committer of a session's partitions, with the intervals of the
-// configuration. It calls mark with a watermark that has moved, and commit for one attempt to
-// commit what is marked. confirmed returns the offset that the coordinator is known to have:
-// attempts are repeated until it has all.
+// configuration. It calls mark with each watermark that has moved, and commit for one attempt to
+// commit all marked offsets. confirmed returns the offset that the coordinator is known to have:
+// the committer repeats attempts until the coordinator has every marked offset.
 func (e *Engine) NewCommitter(mark func(topic string, partition int32, next int64), commit func(),
 	confirmed func(topic string, partition int32) (next int64, ok bool)) (*Committer, error) {
 	return pipeline.NewCommitter(CommitterConfig{Interval: e.Tuning.CommitEvery,
@@ -33,7 +33,8 @@ func NewGather[T any](limit, senders int, process func([]T)) *Gather[T] {
 }
 
 var (
-	// ErrDrained ends the contexts of handlers whose time to end is over.
+	// ErrDrained is the cause with which the contexts of handlers end when the drain budget is used
+	// up.
 	ErrDrained = pipeline.ErrDrained
 	// ErrGoexit: a handler ended its goroutine.
 	ErrGoexit = pipeline.ErrNoDecision
@@ -48,8 +49,8 @@ func Stamp(uuid string) string { return msgid.Stamp(uuid) }
 // Stamped is the UUID in the metadata of a commit. It is empty for a commit of another program.
 func Stamped(metadata string) string { return msgid.Stamped(metadata) }
 
-// TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero one, which stands for a
-// topic that has none.
+// TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero UUID, which stands for
+// a topic without a UUID.
 func TopicID(uuid [16]byte) string { return msgid.TopicID(uuid) }
 
 // Sleep waits for d. It returns an error when ctx ends earlier.

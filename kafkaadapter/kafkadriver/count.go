@@ -26,8 +26,8 @@ func NewCounts(ask func(ctx context.Context, topic string) (int32, error)) *Coun
 	return &Counts{ask: ask, asking: make(chan struct{}, 1), known: make(map[string]counted)}
 }
 
-// Of is the number of partitions of a topic, from an answer to a question that was asked at since
-// or later.
+// Of returns the number of partitions of a topic. It shares only an answer that was asked for at
+// the time since or later.
 func (c *Counts) Of(ctx context.Context, topic string, since time.Time) (int32, error) {
 	select {
 	case c.asking <- struct{}{}:

@@ -22,8 +22,8 @@ func (e *Engine) Subscribed(topics []string) []string {
 	return all
 }
 
-// laterError sends a failed message to a topic of Attempts.Delayed. It goes the way of a parked
-// one: the same goroutines send it, and it keeps its key waiting until the brokers have it.
+// laterError sends a failed message to a topic of Attempts.Delayed. The message is treated like a
+// parked message: the same goroutines send it, and its key waits until the brokers have it.
 type laterError struct {
 	topic string
 	err   error
@@ -32,8 +32,8 @@ type laterError struct {
 func (e *laterError) Error() string { return e.err.Error() }
 func (e *laterError) Unwrap() error { return e.err }
 
-// delays sends a failed message on to the next topic, or to Park after the last one. False: the
-// message is retried in its place.
+// delays sends a failed message on to the next topic, or to Park after the last one. If it returns
+// false, the message is retried in its place.
 func (p *Partition) delays(t task, err error) bool {
 	all := p.cfg.Attempts.Delayed
 	var asks interface{ RetryAfter() time.Duration }
@@ -58,7 +58,7 @@ func (p *Partition) delays(t task, err error) bool {
 // must be claimed or their delay is not over.
 func (p *Partition) claims() bool { return !p.cfg.unclaimed() || p.delay > 0 }
 
-// due waits for messages whose delay is over, and takes up to a batch.
+// due waits until the delay of a message is over, and takes up to a batch of such messages.
 func (p *Partition) due(ctx context.Context, to []*item) ([]*item, error) {
 	for {
 		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax, to[:0])

@@ -3,7 +3,7 @@
 // records of all messages below it. A driver such as kafkasarama gives it the messages that its
 // client has received, and functions to pause, commit and stop.
 //
-// Programs use a driver. This package is for writing another one.
+// Programs use a driver. Use this package to write another driver.
 package kafkadriver
 
 import (
@@ -78,7 +78,7 @@ func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
 // Group is the name of the consumer group.
 func (e *Engine) Group() string { return e.group }
 
-// unclaimed: the handler records the message itself.
+// unclaimed reports whether the handler records the message itself.
 func (e *Engine) unclaimed() bool { return e.Deduper == nil }
 
 // Handover is how long giving a partition up may take, beyond Tuning.Drain.

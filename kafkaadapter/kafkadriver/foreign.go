@@ -25,8 +25,8 @@ func (p *Partition) foreign(it *item, count int32) bool {
 }
 
 // place waits until the partition is owned. If messages are misplaced, it also waits until
-// Misplaced has succeeded: then nobody takes a message for new because its record is not where its
-// key says. Only then is the store asked about the messages.
+// Misplaced has succeeded: from then on, nobody takes a message for new only because its record is
+// not in the partition of its key. Only then may the store be asked about the messages.
 func (p *Partition) place(ctx context.Context, items []*item) error {
 	if p.cfg.Own == nil {
 		return nil
@@ -57,8 +57,8 @@ func (p *Partition) anyForeign(items []*item, count int32) bool {
 	return false
 }
 
-// placed is place for messages whose turn it is. It does not wait: it puts off the messages that
-// the store must not be asked about now, and returns the others.
+// placed is like place, for messages whose turn it is. It does not wait: it puts off the messages
+// that the store must not be asked about now, and returns the others.
 func (p *Partition) placed(batch []task) []task {
 	if p.cfg.Own == nil {
 		return batch
@@ -102,9 +102,10 @@ func (p *Partition) putOffUnowned(t task) {
 	t.Settle(pipeline.RetryAfter(unownedPause/2 + rand.N(unownedPause)))
 }
 
-// mayEnd reports whether a record that is about to be written will be found. A record in another
-// partition than its key says is looked for only while everybody has recently heard of such
-// messages. A message may take long, so mayEnd reports it again.
+// mayEnd reports whether a record that is about to be written will be found. Members look for a
+// record outside the partition of its key only for a time after a misplaced message was reported.
+// Since the message was reported first, its handler may have taken long, so mayEnd reports it
+// again.
 func (p *Partition) mayEnd(e completion) bool {
 	h := p.owner.now()
 	if h == nil || e.err != nil && !e.parked || !p.foreign(e.task.Item, h.count) {

@@ -15,7 +15,7 @@ const (
 	handover = 3 * time.Second
 	// CommitTimeout bounds each last commit. A commit that is given up costs redeliveries.
 	CommitTimeout = 2 * time.Second
-	// drainGrace is for handlers that return when they are canceled.
+	// drainGrace is the time that canceled handlers have to return.
 	drainGrace = 500 * time.Millisecond
 	// releaseTimeout bounds the release of claims. A claim that is not released lapses.
 	releaseTimeout = 2 * time.Second
@@ -23,8 +23,8 @@ const (
 
 // giveUp ends the partition. Claims of messages that were not started are released at once. Running
 // handlers may end within the drain budget and are canceled then. Finished messages are committed.
-// A handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences offsets,
-// only the token can fence its effect.
+// A handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences only
+// offsets, and the token of the claim fences the effect.
 func (p *Partition) giveUp() {
 	p.leaving.Store(true)
 	p.parking.drop(p)

@@ -56,9 +56,9 @@ func (p *Partition) begin(ctx context.Context, t task, head *blockedHead) bool {
 		p.holdBack(t, head.asked)
 		return false
 	case it.bad == nil && !it.landed && p.doubts.Load() >= int64(p.cfg.Tuning.Workers):
-		// So many effects have happened that could not be recorded. Running more of them would be
-		// the opposite of failing closed. No further message is claimed meanwhile or counted as
-		// begun: otherwise the partition would soon hold and renew claims of the whole backlog.
+		// Too many effects have happened without a confirmed record. More of them would be the
+		// opposite of failing closed. No further message is claimed meanwhile or counted as begun:
+		// otherwise the partition would soon hold and renew claims of the whole backlog.
 		*head = blockedHeadOf(it)
 		p.putOff(t, doubtPause)
 		return false
@@ -83,8 +83,8 @@ func (p *Partition) putOff(t task, after time.Duration) {
 }
 
 // holdBack puts a message off behind the one in front of it. The store is asked about both
-// together, but only once: a claim that it wins would be held behind a message that waits for
-// another process.
+// together, but only once: a later question could win a claim that is then held behind a message
+// that waits for another process.
 func (p *Partition) holdBack(t task, ask bool) {
 	it := t.Item
 	if !ask || p.cfg.unclaimed() || it.bad != nil || it.uncertain || p.queued.add(it) {
@@ -212,8 +212,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		notAttempted: ctx.Err() != nil})
 }
 
-// retryable is the error of a handler that is to run again. A canceled handler may call an error
-// permanent that is not.
+// retryable returns the error of a handler that is to run again. It is never permanent: a canceled
+// handler may call an error permanent that is not.
 func retryable(err error) error {
 	if dedup.IsPermanent(err) {
 		return errCancelled
@@ -278,7 +278,7 @@ func (p *Partition) again(it *item, after time.Duration) pipeline.Decision {
 	return pipeline.RetryAfter(after)
 }
 
-// retryAfter is retry with the delay of a RetryAfter error, if it is one.
+// retryAfter does what retry does, with the delay of err if err is a RetryAfter error.
 func (p *Partition) retryAfter(it *item, err error) pipeline.Decision {
 	var asks interface{ RetryAfter() time.Duration }
 	if !errors.As(err, &asks) {

@@ -24,7 +24,7 @@ func (e *Engine) identify(it *item, topic *deadletter.TopicScope) {
 	}
 	if len(e.delays) > 0 && topic.Retried(m) {
 		it.carried, _ = strconv.Atoi(m.Header(deadletter.Attempts)) // 0 where it is none
-		// counted up by each run, or set by the claim
+		// each run adds one, or the claim sets it
 		m.Attempt = it.carried
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 const maxLabel = 64 // as dedup.Request.Label says
 
-// label is the label for a claim of the message. If a record of an earlier claim was found, its
-// label is used: then the record leads to the first attempt.
+// label is the label for a claim of the message. If an earlier claim has left a record, label
+// returns the record's label, so that it leads to the first attempt.
 func (e *Engine) label(it *item) string {
 	m := it.msg
 	switch {
@@ -32,7 +32,7 @@ func (e *Engine) meet(m *kafkaadapter.Message, answer *dedup.Claim) {
 	}
 }
 
-// FoundLabel is the label of the record that a claim found and did not win.
+// FoundLabel returns the label of the record that an unsuccessful claim found.
 func FoundLabel(answer *dedup.Claim) string {
 	if answer.Observed == dedup.Acquired {
 		return ""
@@ -40,8 +40,8 @@ func FoundLabel(answer *dedup.Claim) string {
 	return answer.Record.Label
 }
 
-// Label returns a label that a claim can have, and nothing for any other. A label explains a
-// message, and must not hold it up.
+// Label returns the label if a claim accepts it, and otherwise an empty one: a label only explains
+// a message, and must not hold it up.
 func Label(label string) string {
 	if len(label) > maxLabel || !utf8.ValidString(label) {
 		return ""

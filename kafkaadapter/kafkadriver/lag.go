@@ -32,10 +32,10 @@ type Stretch struct {
 	After int64     // the offset after this part, if not Found
 }
 
-// Ages returns the age of the first unread message at now, the oldest of a topic's partitions, and
-// 0 for a topic that is fully read. read returns the part that begins at an offset. It is called
-// for one partition after the other, and again where compaction, or a transaction's end, has left
-// no message in the part that it returned.
+// Ages returns for each topic the age, at the time now, of the oldest of its partitions' first
+// unread messages, and 0 for a topic that is fully read. read returns the part that begins at an
+// offset. It is called for one partition after the other, and again where compaction, or a
+// transaction's end, has left no message in the part that it returned.
 func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
 	read func(at TopicPartition, offset int64) (Stretch, error)) (map[string]time.Duration, error) {
 	ages := make(map[string]time.Duration, len(topics))
@@ -53,7 +53,7 @@ func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
 				return nil, fmt.Errorf("the first message of %s/%d from %d on has no time",
 					at.Topic, at.Partition, next)
 			case s.Found:
-				// a clock that is ahead makes no lag
+				// a clock that is ahead must not make the lag negative
 				ages[at.Topic] = max(ages[at.Topic], now.Sub(s.Sent))
 			case s.After <= next: // it would be asked forever
 				return nil, fmt.Errorf("the messages of %s/%d from %d to %d were not sent",

@@ -15,11 +15,11 @@ var ErrFirstNoIDs = fmt.Errorf("%w; none of the first messages of the partition 
 	"unless Allow.NoID is set", kafkaadapter.ErrNoID)
 
 const (
-	// firstNoIDs is how many messages without an id, and none with one, stop the consumer. One or
-	// two at the beginning wait for a third, or for one with an id: after a restart the first
-	// message may be the odd one of a topic whose messages have ids.
+	// firstNoIDs is how many messages without an id stop the consumer if no message has had an id.
+	// One or two of them at the beginning wait for a third, or for a message with an id: after a
+	// restart the first message may be the odd one of a topic whose messages have ids.
 	firstNoIDs = 3
-	// noIDPause is how often a message that waits for that looks again.
+	// noIDPause is the time between two looks of a message that waits for the others.
 	noIDPause = 250 * time.Millisecond
 )
 
@@ -45,7 +45,7 @@ func (i *identified) add(topic string, number int32) {
 	i.known[numbered{topic, number}] = true
 }
 
-// has reports whether one has come.
+// has reports whether a message with an id has come.
 func (i *identified) has(topic string, number int32) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -19,8 +19,8 @@ type Offsets struct {
 	failed bool // the last attempt
 }
 
-// offset is the next one to read: as it should be committed, and as the coordinator is known to
-// have it.
+// offset has the next offset of a partition that is to be committed, and the one that the
+// coordinator is known to have.
 type offset struct{ marked, confirmed int64 }
 
 // Due is an offset to commit.

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// others are the topics with a warning that their messages met records of another topic or group.
-// Each gets one warning: the Observer and the Deduper count all such messages. The zero value is
-// ready, and safe for concurrent use.
+// others are the topics about which a warning was logged because records of another topic or group
+// were found for their messages. Each gets one warning: the Observer and the Deduper count all such
+// messages. The zero value is ready, and safe for concurrent use.
 type others struct {
 	mu     sync.Mutex
 	warned map[string]bool

@@ -19,7 +19,7 @@ const (
 	// ownTimeout bounds the release of an ownership. An ownership that is not released lapses.
 	ownTimeout = time.Second
 	// ownPauseMax is the longest wait before the partition is asked for again. Its owner may
-	// release it at any moment, and until then none of its messages moves.
+	// release it at any moment, and none of its messages is handled here before.
 	ownPauseMax = time.Second
 )
 
@@ -132,8 +132,8 @@ func (p *Partition) sleep(ctx context.Context, n int) error {
 	return backoff.Sleep(ctx, retry.Delay(n, 0, nil))
 }
 
-// acquire asks for the partition once, with a partition count from an answer asked for at since or
-// later.
+// acquire asks for the partition once. It passes a partition count that was asked for at the time
+// since or later.
 func (p *Partition) acquire(ctx context.Context, since time.Time) (*holding, error) {
 	count, err := p.at.Counts.Of(ctx, p.at.Topic, since)
 	if err != nil {
@@ -213,8 +213,8 @@ func (p *Partition) releaseOwnership(ctx context.Context, h *holding) {
 	})
 }
 
-// isRefusal reports whether an error says that the caller is wrong, and not one message. The key is
-// the only part of a question that comes from the message.
+// isRefusal reports whether an error says that the caller, and not just one message, is wrong. The
+// key is the only part of a question that comes from the message.
 func isRefusal(err error) bool {
 	var input *dedup.InputError
 	return errors.As(err, &input) && input.Field != "Key"

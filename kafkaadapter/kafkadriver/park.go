@@ -53,9 +53,10 @@ func (p *Partition) parked(t task, reason error) {
 		t.Settle(pipeline.Done())
 		return
 	}
-	// The record spares duplicates a second run. Without it they would only be parked again, so the
-	// offset does not wait for it. A message that ran out of attempts has not failed for good: it
-	// keeps its count, or becomes uncertain if it has called MarkIrreversible.
+	// With the record, a duplicate of the message is skipped. Without it, the duplicate would only
+	// be parked again, so the offset does not wait for the record. A message that ran out of
+	// attempts has not failed for good: it keeps its count, or becomes uncertain if it has called
+	// MarkIrreversible.
 	if later == nil && !errors.Is(reason, kafkaadapter.ErrAttempts) {
 		reason = Parked(reason)
 	}
@@ -69,7 +70,8 @@ const parkedMark = "parked: "
 // Parked returns the error to record for a message that was put aside for a reason.
 func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason)) }
 
-// FoundFailed reports whether a failure is on record whose message nobody had put aside by then.
+// FoundFailed reports whether the record is of a failure, and was written before the message was
+// put aside.
 func FoundFailed(c *dedup.Claim) bool {
 	return c.Record.State == driver.StateFailed &&
 		!strings.HasPrefix(string(c.Record.Result), parkedMark)

@@ -16,7 +16,7 @@ const (
 	probeMax = time.Second
 )
 
-// parkings are the parking of each topic that a consumer reads. Each topic may have a dead-letter
+// parkings has a parking for each topic that a consumer reads. Each topic may have a dead-letter
 // topic of its own, and its letters must not wait for those of another. The zero value is ready.
 type parkings struct {
 	mu      sync.Mutex
@@ -35,10 +35,10 @@ func (k *parkings) of(topic string) *parking {
 	return k.byTopic[topic]
 }
 
-// parking calls Park on goroutines of its own. While a dead-letter topic is down, each letter takes
-// until its time is over; on the workers that would leave few of them to healthy messages. While
-// calls fail, parking makes one at a time, with pauses. The other messages wait without a worker:
-// only their keys and offsets wait with them. Goroutines exist only while there is something to do.
+// parking calls Park on goroutines of its own. While a dead-letter topic is down, each call lasts
+// until its timeout; calls on the workers would leave few workers to healthy messages. While calls
+// fail, parking makes one at a time, with pauses. The other messages wait without a worker: only
+// their keys and offsets wait with them. Goroutines exist only while there is something to do.
 type parking struct {
 	mu       sync.Mutex
 	queue    []parkJob
@@ -151,9 +151,10 @@ func (k *parking) inPlace(j parkJob, err error) bool {
 	return true
 }
 
-// failed keeps the message, and all that wait, for later. Messages of partitions that are being
-// given up are left to the next owners. Nobody else has the jobs while they are out of the queue: a
-// partition that is given up meanwhile sets leaving before it looks at the queue.
+// failed keeps the message, and all others that wait, for later. Messages of partitions that are
+// being given up are left to the next owners. While the jobs are out of the queue, a partition that
+// is given up does not find its jobs there. But it sets leaving before it looks, so failed finds
+// them when it puts them back.
 func (k *parking) failed(j parkJob, err error) {
 	k.mu.Lock()
 	first, delay := k.failures == 0, min(j.p.cfg.retry.Delay(k.failures, 0, nil), probeMax)

@@ -64,7 +64,7 @@ type Partition struct {
 }
 
 // item is one message on its way. One goroutine at a time works on it: the intake, the claimer, the
-// worker that has its turn, or the one that gives the partition up. Only the claim of a queued one
+// worker that has its turn, or the one that gives the partition up. Only the claim of a queued item
 // is shared; see queued.
 type item struct {
 	msg        *kafkaadapter.Message
@@ -214,9 +214,9 @@ func (p *Partition) fail(err error) {
 }
 
 // Take takes messages that have arrived, in the order of their offsets. It waits for the store and
-// for handlers only at the high mark, and at most for breath. It returns an error for an offset
-// that is not above the one before, and the partition ends: its state no longer describes the
-// messages that are delivered.
+// for handlers only at the high mark, and no longer than the constant breath. It returns an error
+// for an offset that is not above the one before, and the partition ends: its state no longer
+// describes the messages that are delivered.
 //
 // The partition keeps the messages: they no longer belong to the caller.
 func (p *Partition) Take(messages []kafkaadapter.Message) error {
@@ -258,7 +258,8 @@ const breath = 20 * time.Millisecond
 //  2. If they have no messages, that fetch takes its whole MaxWaitTime.
 //  3. Only the fetch after it asks for the resumed partition again.
 //
-// A slow partition is paused for much longer than a breath, so its neighbors wait for that once.
+// The other partitions wait during a breath, too. But a slow partition is then paused for much
+// longer than that, so they do not wait often.
 func (p *Partition) breathe() {
 	full := func() bool {
 		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.backpressure.Reasons() == 0
@@ -285,7 +286,7 @@ func (p *Partition) submit(items []*item) {
 	}
 }
 
-// queueKey is Kafka's key, or nil for no key and an empty one, which mean no order.
+// queueKey returns Kafka's key, or nil if the key is missing or empty, which means no order.
 func queueKey(it *item) []byte {
 	if len(it.msg.Key) == 0 {
 		return nil

@@ -78,8 +78,9 @@ func (q *pending) next(ctx context.Context, n int, to []*item) ([]*item, error) 
 // takes such a claim, to begin or to give it back, holds the lock.
 //
 // The list exists so that a message that waits can give back the claims behind it. Without that,
-// two partitions could wait for each other forever: A waits for a key that B holds behind a message
-// which waits for a key that A holds behind its own.
+// two partitions could wait for each other forever. A message at the head of A waits for a key
+// whose claim B holds further back, and the message at the head of B waits for a key whose claim A
+// holds further back.
 type queued struct {
 	mu    sync.Mutex
 	first *item // of a list through item.next
@@ -183,7 +184,7 @@ func (q *queued) add(it *item) bool {
 	return q.enter(it)
 }
 
-// addAll is add for many messages.
+// addAll does what add does, for many messages.
 func (q *queued) addAll(items []*item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,7 +193,7 @@ func (q *queued) addAll(items []*item) {
 	}
 }
 
-// enter is add; q.mu is held.
+// enter does what add does; q.mu is held.
 func (q *queued) enter(it *item) bool {
 	if it.claim == nil {
 		return false
@@ -215,7 +216,8 @@ func (q *queued) begin(it *item) {
 	q.remove(it)
 }
 
-// take takes the claim of a message that does not run, nil if it holds none.
+// take takes away the claim of a message that does not run, and returns it, or nil if there is
+// none.
 func (q *queued) take(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -225,7 +227,7 @@ func (q *queued) take(it *item) *dedup.Claim {
 	return c
 }
 
-// takeUnbegun is take for a message that is still in the list.
+// takeUnbegun does what take does, but only for a message that is still in the list.
 func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -238,8 +240,8 @@ func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	return c
 }
 
-// takeBehind takes the claims of all messages that cannot run before the one at the head of their
-// queue. It returns those messages too.
+// takeBehind takes the claims of all messages that wait for the one at the head of their queue. It
+// returns those messages too.
 func (q *queued) takeBehind(head *item, order pipeline.Order) (behind []*item,
 	claims []*dedup.Claim) {
 	q.mu.Lock()

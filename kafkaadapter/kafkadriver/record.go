@@ -31,15 +31,15 @@ type completion struct {
 	parked bool
 }
 
-// how is the request to the Deduper.
+// how returns the request to the Deduper.
 func (e *completion) how() dedup.Completion {
 	return dedup.Completion{Claim: e.claim, Err: e.err, InTime: e.inTime,
 		NotAttempted: e.notAttempted}
 }
 
-// endBatch ends claims in one round trip. It does not depend on the session any more: an effect
-// that has happened must be recorded, until the lease ends. A completion whose result is not known
-// within endPatience continues by itself, so that it holds up nobody else.
+// endBatch ends claims in one round trip. It continues after the end of the session, because an
+// effect that has happened must be recorded, until the lease ends. A completion whose result is not
+// known within endPatience continues by itself, so that it holds up nobody else.
 func (p *Partition) endBatch(batch []completion) {
 	if p.cfg.Own != nil {
 		batch = p.endable(batch)
@@ -127,8 +127,8 @@ func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision,
 		p.drop(it)
 		return p.retryAfter(it, e.err), false
 	}
-	// Another owner was there, or the store cannot be asked: only the store can say whether the
-	// message is on record. The offset does not move on our word.
+	// Another owner has taken the claim, or the store cannot be asked: only the store can say
+	// whether the message is on record. Without its answer the offset must not move.
 	p.warn("effect is not known to be recorded", it, err)
 	if hook := p.cfg.Observer.Unrecorded; hook != nil {
 		hook(it.msg, err)

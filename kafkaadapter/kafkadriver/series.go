@@ -29,7 +29,7 @@ type seriesRun struct {
 	more       int           // not logged since the last line
 }
 
-// Warn logs an error of a client, unless its series has a later time for the next line.
+// Warn logs an error of a client, unless the next line of its series is not due yet.
 func (s *series) Warn(logger *slog.Logger, message string, err error) {
 	if more, ok := s.due(err.Error(), time.Now()); ok {
 		logger.Warn(message, "error", err, "times", more+1)

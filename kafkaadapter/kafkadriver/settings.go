@@ -173,7 +173,7 @@ func (e *Engine) checkRest() error {
 	return nil
 }
 
-// scopeFault is the reason for which a Deduper would refuse the scope with every message, or empty.
+// scopeFault returns why a Deduper would refuse the scope of every message, or an empty text.
 func scopeFault(scope string) string {
 	_, err := driver.NewID("n", scope, "k")
 	if input := (*dedup.InputError)(nil); errors.As(err, &input) {

@@ -10,7 +10,7 @@ import (
 // group. They have no partitions, so no [Partition] either.
 
 // Identify sets the id and the scope of a message, or returns what is wrong with it. otherTopic
-// says that its first topic is another one, so that its record may be from there.
+// says that the message's first topic is another one, where its record may have been made.
 func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) {
 	e.mu.Lock()
 	scope, ok := e.topics[m.Topic]

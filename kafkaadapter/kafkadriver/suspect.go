@@ -17,12 +17,13 @@ const (
 
 // suspects are messages that were claimed elsewhere, at least twice, and are not done: each has
 // failed there, or may be what kills processes. In all partitions of this process only one of them
-// runs at a time. That begins before the store is asked about it, because the question counts an
-// attempt.
+// runs at a time. A suspect needs this turn before the store is asked about it, because the
+// question counts an attempt.
 //
 // A message that kills its process within a millisecond takes down every other message that is
 // claimed by then, and the same neighbors again after each restart. If they ran side by side, all
-// would reach the limit of attempts together. So the neighbors share its first two deaths at most.
+// would reach the limit of attempts together. So at most its first two crashes count against its
+// neighbors.
 type suspects struct {
 	at atomic.Pointer[item] // that runs; nil: none
 }
@@ -40,8 +41,8 @@ func (s *suspects) end(it *item) {
 	}
 }
 
-// unknown reports whether it is not known if others have claimed the message. The message is then
-// claimed only if nobody else has: an attempt counts when the message is claimed.
+// unknown reports whether this process does not know if others have claimed the message. The
+// message is then claimed only if nobody else has: an attempt counts when the message is claimed.
 func (p *Partition) unknown(it *item) bool {
 	return p.cfg.Attempts.Max > 0 && it.before == 0 && it.tries == 0 && !it.uncertain
 }
@@ -61,8 +62,8 @@ func (p *Partition) noteAttempts(it *item, c *dedup.Claim) {
 	}
 }
 
-// mayAsk reports whether the store may be asked about a message now, which may win it. A message
-// that has failed in this very process has shown that it does not kill it.
+// mayAsk reports whether the store may be asked about a message now; the question may win its
+// claim. A message that has failed in this very process has shown that it does not kill it.
 func (p *Partition) mayAsk(it *item) bool {
 	if p.cfg.Attempts.Max == 0 || it.tries > 0 || it.before < suspectAfter {
 		return true

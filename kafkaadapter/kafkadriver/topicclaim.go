@@ -74,8 +74,8 @@ func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32
 	return s.begins(ctx, topic, partition, initial, state.UUID, commit)
 }
 
-// begins compares where the client begins with the offset that the group has committed, and with
-// the topic for which it did.
+// begins compares the offset at which the client begins with the group's committed offset, and the
+// topic with the one for which that offset was committed.
 func (s *SessionTopics) begins(ctx context.Context, topic string, partition int32, initial int64,
 	uuid string, commit Rewind) (bool, error) {
 	offset, metadata, err := s.all.source.Committed(ctx, topic, partition)

@@ -49,9 +49,10 @@ func (s *SessionTopics) Recheck(ctx context.Context, assigned map[string][]int32
 // it commits an earlier offset and ends the session: new messages have offsets that were committed
 // before.
 //
-// Where the log was cut is not known: that takes leader epochs (KIP-320), and a client that has
-// them does not need this check. All messages of one window are read again, or the whole log where
-// the window is not known. Those that were handled before have records, and are duplicates.
+// This check cannot find out where the log was cut: that takes leader epochs (KIP-320), and a
+// client that has them does not need this check. All messages of one window are read again, or the
+// whole log where the window is not known. Those that were handled before have records, and are
+// duplicates.
 func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, offset int64,
 	uuid string, commit Rewind) (bool, error) {
 	at := TopicPartition{topic, partition}

@@ -204,8 +204,8 @@ func (s *SessionTopics) Close() {
 	s.running.Wait()
 }
 
-// run looks at the topics every topicLook. A look that fails is made again; until then the commits
-// wait, because they look for themselves.
+// run looks at the topics every topicLook. After a failed look it looks again. Commits do not rely
+// on these looks: each commit looks itself, and waits until its look succeeds.
 func (s *SessionTopics) run(ctx context.Context) {
 	for backoff.Sleep(ctx, topicLook) == nil {
 		awaited := s.all.awaited()
@@ -260,7 +260,7 @@ func (s *SessionTopics) recreated(topic string, how error) {
 	s.end(err)
 }
 
-// count ends the session when a topic is gone: the next one leaves it out.
+// count ends the session when a topic is gone; the next session leaves the topic out.
 func (s *SessionTopics) count(found map[string]TopicState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,9 +278,9 @@ func (s *SessionTopics) count(found map[string]TopicState) {
 	}
 }
 
-// mayCommit checks topics right before a commit. False: the name stands for no topic or for another
-// one, or nobody knows. An offset that is left out is committed in a later round, or never if the
-// topic is another one.
+// mayCommit checks topics right before a commit. It reports false for a name that stands for no
+// topic or for another one, or if nobody knows. An offset that is left out is committed in a later
+// round, or never if the topic is another one.
 //
 // The check and the commit are two requests on one connection: a topic that is replaced between
 // them is not noticed. The metadata of the commit says which topic it belongs to, so the next

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// commitPatience bounds an attempt to commit. Giving up on one closes the connection to the
-// coordinator, so it is longer than a rebalance of healthy members.
+// commitPatience bounds an attempt to commit. Giving up an attempt closes the connection to the
+// coordinator, so commitPatience is longer than a rebalance of healthy members.
 const commitPatience = 10 * time.Second
 
 var (
@@ -106,11 +106,11 @@ func (c *commits) commit() {
 	c.s.client.CommitOffsetsSync(ctx, offsets, done)
 }
 
-// keep removes from a request the partitions that have been given up since it was made. The client
-// may have waited for a join, and then the request names the generation after it: the coordinator
-// would take a commit of a partition that belongs to another member by now. The same happens to a
-// member that was expelled and has joined again under another id, if it was given back a partition
-// that belonged to another member meanwhile.
+// keep removes from a request the partitions that have been given up since it was made. If the
+// client has waited for a join, the request names the generation after that join, so the
+// coordinator would accept an offset of a partition that belongs to another member by now. It would
+// also do so if this member was expelled, has joined again under another id, and has got back a
+// partition that belonged to another member meanwhile.
 func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]kafkadriver.Due) error {
 	topics := r.Topics[:0:0]
 	for _, topic := range r.Topics {
@@ -142,7 +142,8 @@ func (c *commits) memberOf(at topicPartition) string {
 	return c.held[at].member
 }
 
-// refusals are the answers of the broker, or the client, about each partition; nil means committed.
+// refusals returns the answer of the broker, or of the client, about each partition; nil means
+// committed.
 func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitRequest,
 	answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
 	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
@@ -164,8 +165,9 @@ func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitReques
 //
 //  1. The client reads such an answer and joins again by itself, with its member id and partitions.
 //  2. It has the next generation within a millisecond.
-//  3. The answer is then about a generation that the member has left, and not taken for a fence.
-//  4. The handlers of partitions that others had meanwhile run on.
+//  3. The answer then seems to be about a generation that the member has left, and would not count
+//     as a fence.
+//  4. The handlers of partitions that other members have had meanwhile would run on.
 func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) {
 	if answer := c.fencing(all, refusals); answer != nil {
@@ -177,7 +179,7 @@ func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 }
 
 // fencing returns an answer that fences this member off from a partition that it still has. A
-// partition that it has given up since the request may have been another member's.
+// refusal about a partition that it has given up since the request does not count.
 func (c *commits) fencing(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) error {
 	for at, d := range all {

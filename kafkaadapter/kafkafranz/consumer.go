@@ -97,7 +97,8 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 		err = s.run(ctx)
 		switch {
 		case kafkadriver.IsFatal(err), errors.Is(err, kgo.ErrClientClosed),
-			// whoever has the id now would be fenced by us, and so on
+			// a new session would fence the process that has the id now, which would fence this
+			// one, and so on
 			errors.Is(err, kerr.FencedInstanceID):
 			return err
 		case ctx.Err() != nil:
@@ -118,7 +119,7 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
 // isFencing reports whether this answer to a commit says that the member's partitions belong to
-// another one. STALE_MEMBER_EPOCH does not: a KIP-848 coordinator counts the epoch up before the
+// another member. STALE_MEMBER_EPOCH does not: a KIP-848 coordinator counts the epoch up before the
 // member hears of it, and it does not know a member that it has given up.
 func isFencing(err error) bool {
 	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||

@@ -28,9 +28,9 @@ var errNotAnswered = errors.New("it is not in the brokers' answer")
 
 // Lags returns for each topic how old the oldest message is that a group has not read. That is the
 // age of the next message of the partition that is furthest behind, and 0 for a topic that is read
-// to its end. A group that is behind for longer than the window of its Deduper runs duplicates
-// whose first is forgotten by then. So a lag must stay below the window, and so must [Retentions];
-// telemetry.AuditConfig.Lags asks for it.
+// to its end. A group that is further behind than the window of its Deduper runs a duplicate again,
+// because the record of the first message is gone by then. So a lag must stay below the window, and
+// so must [Retentions]; telemetry.AuditConfig.Lags asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
 // begins with AtStart. So does a partition whose messages were deleted unread. Lags skips gaps of
@@ -39,10 +39,10 @@ var errNotAnswered = errors.New("it is not in the brokers' answer")
 // clock, LogAppendTime by the broker's) by the clock of this process; a message from the future
 // counts as new. A share group commits no offsets here: for Lags it has read nothing.
 //
-// Lags costs four round trips, and one more for each partition that is not read to its end, to its
-// leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the
-// topics Describe and Read. Requests are tried again until ctx ends. The client may be in use
-// elsewhere, and its own consuming does not change.
+// Lags costs four round trips, and one more to the leader of each partition that is not read to its
+// end. Each leader sends a batch or 64 KiB, so ask only every few minutes. The group needs
+// Describe, and the topics Describe and Read. Requests are tried again until ctx ends. The client
+// may be in use elsewhere, and its own consuming does not change.
 //
 // The error is an [*dedup.InputError] for a nil ctx or client, an empty group or no topics, or the
 // reason why the brokers did not answer. A message without a time is an error, too.

@@ -16,9 +16,9 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A partition that was paused at its high mark is fetched only after the poll that is under
-		// way. That poll takes as long as this when the other partitions of the broker have
-		// nothing.
+		// After a pause at its high mark, a partition is fetched only once the fetch that is under
+		// way has ended. That fetch takes this long if the broker's other partitions have no
+		// messages.
 		kgo.FetchMaxWait(100 * time.Millisecond),
 	}
 	all = append(all, opts...)

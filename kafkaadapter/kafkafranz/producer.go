@@ -15,7 +15,8 @@ import (
 
 // Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for messages
 // of kafkaadapter.Replay. The client belongs to the caller. Do not use a consumer's client: it is
-// closed before its last letters may be sent. A letter counts when every in-sync replica has it.
+// closed before its last letters may be sent. A letter counts as sent once every in-sync replica
+// has it.
 //
 // An [*dedup.InputError] names an option with which a letter could be lost, or would never be given
 // up: kgo.RequiredAcks must be AllISRAcks, kgo.TransactionalID must not be set, and

@@ -19,18 +19,19 @@ import (
 type ShareOptions struct {
 	// Deliveries is how often the broker delivers a message before it archives it silently: the
 	// group's delivery count limit (group.share.delivery.count.limit). The broker does not report
-	// the limit, so set it here if the group has another one; at least 2. Every release, lapsed
-	// lock, lost connection and crash counts.
+	// the limit, so set Deliveries if the group has another limit; at least 2. Every release,
+	// lapsed lock, lost connection and crash counts.
 	//
 	// So a message that failed is released only up to the second last delivery. In that one it goes
 	// to Park, with an error that wraps ErrAttempts; without Park it is tried again for as long as
 	// Run runs. The last delivery is kept for crashes: if a message was tried before and comes with
 	// the last delivery, it goes to Park without another try.
 	//
-	// One case is lost to the group: a message in its last delivery whose process dies, loses its
-	// connection, or is shut down before the message has succeeded, and that could not be parked.
-	// It is logged where the process lives. Park may be unset, or fail. Without Park an
-	// UnprocessableError leads to that too, one restart of Run after the other. Default 5.
+	// The group loses a message in one case: in its last delivery the process dies, loses its
+	// connection, or is shut down before the message has succeeded, and the message could not be
+	// parked because Park is unset or fails. A process that lives logs that. Without Park an
+	// UnprocessableError leads to that, too, because each restart of Run uses up a delivery.
+	// Default 5.
 	Deliveries int
 	// Hold is how long a message may stay unfinished within one delivery, because its handler fails
 	// or it is in flight elsewhere. Then it is released to be delivered again. The next poll waits

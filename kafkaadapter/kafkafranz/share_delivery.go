@@ -77,7 +77,7 @@ func (d *delivery) live() {
 	}
 }
 
-// try tries to finish a message, and returns what is in the way if it could not.
+// try tries to finish a message, and returns the reason if it could not.
 func (d *delivery) try() error {
 	if d.bad != nil {
 		return d.park(nil, d.bad)
@@ -112,8 +112,8 @@ func (d *delivery) try() error {
 	return c.Err() // the store, or Config.Resolve, has to be asked again
 }
 
-// ask claims the message. It claims an uncertain one once more by itself, which calls the Deduper's
-// Resolve.
+// ask claims the message. It claims an uncertain message once more by itself, which calls the
+// Deduper's Resolve.
 func (d *delivery) ask() (*dedup.Claim, error) {
 	if !d.asked {
 		d.s.asks.Add(d)
@@ -226,8 +226,8 @@ func (d *delivery) record(c *dedup.Claim, inTime bool) error {
 		d.ack(kgo.AckAccept)
 		return nil
 	}
-	// Another owner was there, or the store cannot be asked: only the store can say whether the
-	// message is on record.
+	// Another owner has taken the claim, or the store cannot be asked: only the store can say
+	// whether the message is on record.
 	d.warn("effect is not known to be recorded", err)
 	if hook := d.s.engine.Observer.Unrecorded; hook != nil {
 		hook(&d.msg, err)

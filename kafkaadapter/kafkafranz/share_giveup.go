@@ -29,8 +29,9 @@ func (d *delivery) hold() time.Duration {
 	return d.lock / 2
 }
 
-// limit is how long a message may wait in this delivery for what is in its way, if there is a
-// limit. Waiting for the store, and for Park, has none: a release would use up deliveries.
+// limit returns how long a message may wait in this delivery, given why it waits, and whether there
+// is a limit. Waiting for the store, and for Park, has no limit, because a release would use up
+// deliveries.
 func (d *delivery) limit(why error) (time.Duration, bool) {
 	busy, failed := errors.Is(why, kafkaadapter.ErrBusy), errors.As(why, new(failure))
 	switch {
@@ -131,9 +132,9 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 		}
 	}
 	if c != nil {
-		// The record spares duplicates a second run. Without it they would only be parked again, so
-		// a failed record holds up nothing. A message that ran out of attempts has not failed for
-		// good.
+		// With the record, a duplicate of the message is skipped. Without it, the duplicate would
+		// only be parked again, so a failed record holds up nothing. A message that ran out of
+		// attempts has not failed for good.
 		how := dedup.Completion{Claim: c, Err: reason}
 		if !errors.Is(reason, kafkaadapter.ErrAttempts) {
 			how.Err = kafkadriver.Parked(reason)

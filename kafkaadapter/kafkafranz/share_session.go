@@ -19,7 +19,7 @@ const (
 	shareSenders = 2
 	// endPatience bounds how long a batch of completions holds up the next one.
 	endPatience = time.Second
-	// drainGrace is for handlers that return when they are canceled.
+	// drainGrace is the time that canceled handlers have to return.
 	drainGrace = 500 * time.Millisecond
 	// lastPark bounds parking a message that would be lost with the end of Run.
 	lastPark = 5 * time.Second
@@ -221,8 +221,8 @@ func (s *shareSession) start(ds []*delivery) <-chan struct{} {
 	return done
 }
 
-// renewal is the time between renewals of locks. They also keep the connection from idling: with it
-// all locks would be lost.
+// renewal is the time between renewals of locks. They also keep the connection from idling: all
+// locks would be lost with the connection.
 func (s *shareSession) renewal(lock time.Duration) time.Duration {
 	if s.idle > 0 {
 		lock = min(lock, s.idle)
@@ -263,7 +263,7 @@ type completion struct {
 	done chan error
 }
 
-// end ends claims in one round trip. It does not depend on Run any more: an effect that has
+// end ends claims in one round trip. It continues after the end of Run, because an effect that has
 // happened must be recorded, until the lease ends. A completion whose result is not known within
 // endPatience continues by itself, so that it holds up nobody else.
 func (s *shareSession) end(batch []completion) {

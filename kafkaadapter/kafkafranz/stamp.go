@@ -80,8 +80,8 @@ func (b *begins) adjust(_ context.Context,
 	return offsets, nil
 }
 
-// stampsOf returns the UUIDs in the metadata of committed offsets. The client resolves names in
-// Groups.
+// stampsOf returns the UUIDs in the metadata of committed offsets. It reads Groups, because the
+// client has resolved the topics' names there.
 func stampsOf(answer *kmsg.OffsetFetchResponse) map[string]map[int32]string {
 	all := make(map[string]map[int32]string)
 	for _, group := range answer.Groups {
@@ -100,8 +100,8 @@ func stampsOf(answer *kmsg.OffsetFetchResponse) map[string]map[int32]string {
 	return all
 }
 
-// uuidsOf asks for the UUIDs that topics have now. Topics that do not exist have none, and brokers
-// before 2.8 report none.
+// uuidsOf asks for the UUIDs that topics have now. A topic that does not exist has no UUID, and
+// brokers before 2.8 report none.
 func uuidsOf(ctx context.Context, client *kgo.Client,
 	topics []string) (map[string][16]byte, error) {
 	answer, err := lookUp(ctx, client, topics)

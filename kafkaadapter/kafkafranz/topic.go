@@ -16,7 +16,7 @@ const (
 	// topicPatience is how long a topic may be unknown before another client is made. A new topic
 	// is also unknown to some brokers for a moment.
 	topicPatience = 3 * time.Second
-	// topicSeries is the time without an error after which the next one counts as the first.
+	// topicSeries is the time without an error after which the next error counts as the first.
 	topicSeries = 10 * time.Second
 	// topicRest bounds the pause between two fetches of a partition that fails.
 	topicRest = time.Second
@@ -62,8 +62,8 @@ func newFetching() *fetching {
 	}
 }
 
-// rest stops fetching a partition that failed for a moment, longer with each failure in a row: the
-// client would fetch it again at once.
+// rest pauses the fetching of a partition after an error, longer with each error in a row, because
+// the client would fetch it again at once.
 func (s *session) rest(at topicPartition) {
 	if at.partition < 0 { // of the whole topic
 		return
@@ -114,7 +114,7 @@ func (s *session) gate(at topicPartition, on bool) {
 
 // unknownTopic tolerates a topic that is unknown for a moment, and ends the session when it stays
 // unknown. Its offsets are not committed any more then: before version 10 of OffsetCommit a commit
-// identifies its topic by name alone, and would count for the topic that is there now.
+// identifies its topic by name alone, and would count for the topic that has the name now.
 func (s *session) unknownTopic(at topicPartition, err error) error {
 	if s.unknown.persists(at.topic, time.Now()) {
 		s.commits.ForgetTopic(at.topic)

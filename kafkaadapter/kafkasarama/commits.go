@@ -24,7 +24,7 @@ type commits struct {
 	client   groupClient
 	fence    func(error)
 
-	// Of the committer's goroutine.
+	// Only the committer's goroutine uses these.
 	lookUp bool // the coordinator must be looked up again
 	over   bool // fenced: nothing that is sent counts any more
 }
@@ -136,13 +136,13 @@ func (c *commits) request() *sarama.OffsetCommitRequest {
 	return r
 }
 
-// add adds a partition to a request, without a leader epoch: with a wrong one other clients would
-// take the log for cut.
+// add adds a partition to a request, without a leader epoch: with a wrong epoch other clients would
+// conclude that the log was cut.
 func add(r *sarama.OffsetCommitRequest, topic string, partition int32, next int64, stamp string) {
 	r.AddBlockWithLeaderEpoch(topic, partition, next, -1, 0, stamp)
 }
 
-// answerIn is the result for a partition: nil when it is committed.
+// answerIn returns the result for a partition, nil when it is committed.
 func answerIn(r *sarama.OffsetCommitResponse, topic string, partition int32) error {
 	code, ok := r.Errors[topic][partition]
 	switch {
@@ -157,9 +157,10 @@ func answerIn(r *sarama.OffsetCommitResponse, topic string, partition int32) err
 // rejoined reports whether the request was refused because it has a generation, or a member id,
 // that the session has left in the meantime.
 //
-// In a cooperative group the coordinator counts the generation up before the member hears of it.
-// sarama's Commit waits for a join that is under way; here it sends nothing. It may also wait for a
-// long poll, but only the end of the session comes after it.
+// In a cooperative group the coordinator counts the generation up before the member hears of it. So
+// rejoined calls sarama's Commit, which waits for a join that is under way; it sends nothing,
+// because nothing is marked with sarama. Commit may also wait for a long poll, which delays only
+// the end of the session.
 func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 	other := func() bool {
 		return c.session.GenerationID() != r.ConsumerGroupGeneration ||
@@ -181,13 +182,13 @@ func isMoved(answer error) bool {
 		errors.Is(answer, sarama.ErrConsumerCoordinatorNotAvailable)
 }
 
-// isFencing reports whether this answer says that the member's partitions belong to another one.
+// isFencing reports whether this answer says that the member's partitions belong to another member.
 func isFencing(err error) bool {
 	return errors.Is(err, sarama.ErrUnknownMemberId) ||
 		errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
-// rewind commits the start of a partition whose topic is another one by now.
+// rewind commits the start of a partition whose topic was replaced by another one of its name.
 func (c *commits) rewind(_ context.Context, topic string, partition int32, next int64,
 	metadata string) error {
 	r := c.request()

@@ -23,9 +23,9 @@ import (
 //
 // It sets these where they have sarama's default:
 //
-//   - Consumer.MaxWaitTime = 100 ms: in sarama a Fetch holds its broker's mutex for the
-//     whole long poll, and commits and heartbeats to the same broker wait for it. A partition
-//     that was paused at its high mark also waits for it while the others have no messages.
+//   - Consumer.MaxWaitTime = 100 ms: in sarama a Fetch holds its broker's mutex for the whole long
+//     poll, and commits and heartbeats to the same broker wait for it. A partition that was paused
+//     at its high mark also waits for that poll if the broker's other partitions have no messages.
 //   - Consumer.MaxProcessingTime = 1 s: partitions of one broker wait that long for the
 //     slowest; the consumer takes messages at once, so that does not happen.
 //   - Consumer.Group.Session.Timeout = 45 s, as Kafka's own clients do since KIP-735.
@@ -51,7 +51,7 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 	return c
 }
 
-// unless sets a value that is sarama's default.
+// unless replaces a duration by the safe one if it is sarama's usual default.
 func unless(have *time.Duration, usual, safe time.Duration) {
 	if *have == usual {
 		*have = safe

@@ -26,10 +26,10 @@
 // Consumer.Offsets.Initial says.
 //
 // The check and the commit are two requests to the group's coordinator, one after the other. If a
-// topic is replaced between them, the new topic takes the commit. So every commit carries the UUID
-// in its metadata, and a partition whose offset carries another UUID is read from its start.
-// Messages of the new topic that were read before the change was noticed are found done by their
-// ids; with ids made of positions they may run twice.
+// topic is replaced between them, the commit counts for the new topic. So every commit carries the
+// UUID in its metadata, and a partition whose offset carries another UUID is read from its start.
+// If messages of the new topic were read before the change was noticed, they are read again and
+// found done by their ids; with ids made of positions they may run twice.
 //
 // Brokers before 2.8 have no UUIDs, which Observer.GroupError reports once: stop the whole group
 // before a topic is deleted there. While a subscribed topic does not exist, it is left out and the

@@ -22,9 +22,9 @@ var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 
 // Lags returns for each topic how old the oldest message is that a group has not read. That is the
 // age of the next message of the partition that is furthest behind, and 0 for a topic that is read
-// to its end. A group that is behind for longer than the window of its Deduper runs duplicates
-// whose first is forgotten by then. So a lag must stay below the window, and so must [Retentions];
-// telemetry.AuditConfig.Lags asks for it.
+// to its end. A group that is further behind than the window of its Deduper runs a duplicate again,
+// because the record of the first message is gone by then. So a lag must stay below the window, and
+// so must [Retentions]; telemetry.AuditConfig.Lags asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
 // begins with OffsetOldest. So does a partition whose messages were deleted unread. Lags skips gaps
@@ -33,12 +33,13 @@ var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 // clock, LogAppendTime by the broker's) by the clock of this process; a message from the future
 // counts as new.
 //
-// Lags costs four round trips, and one more for each partition that is not read to its end, to its
-// leader, which sends a batch or 64 KiB: ask every few minutes. When a partition has another leader
-// than the client knows, Lags refreshes the client and asks for everything again, as often and as
-// far apart as Config.Metadata.Retry says. The group needs Describe, and the topics Describe and
-// Read. sarama obeys no context: it gives up a broker that does not answer after Net.ReadTimeout
-// and the retries of Config.Admin. The client stays open, and may be in use elsewhere.
+// Lags costs four round trips, and one more to the leader of each partition that is not read to its
+// end. Each leader sends a batch or 64 KiB, so ask only every few minutes. When a partition has
+// another leader than the client knows, Lags refreshes the client and asks for everything again;
+// Config.Metadata.Retry limits how often, and sets the pause. The group needs Describe, and the
+// topics Describe and Read. sarama obeys no context: it gives up a broker that does not answer
+// after Net.ReadTimeout and the retries of Config.Admin. The client stays open, and may be in use
+// elsewhere.
 //
 // The error is an [*dedup.InputError] for a nil client, an empty group or no topics, or the reason
 // why the brokers did not answer. A message without a time, or of the format before Kafka 0.11, is
@@ -60,8 +61,8 @@ func Lags(client sarama.Client, group string, topics ...string) (map[string]time
 	}
 	ages, err := lags(client, admin, group, topics)
 	for again := client.Config().Metadata.Retry; again.Max > 0 && moved(err); again.Max-- {
-		// The admin asks the broker that the client takes for the leader. Without a refresh it
-		// would do so until the client's next one, by default ten minutes later.
+		// The admin asks the broker that the client takes for the leader. Without a refresh here it
+		// would do so until the client's next refresh, by default ten minutes later.
 		if client.RefreshMetadata(topics...) != nil {
 			break
 		}
@@ -106,7 +107,7 @@ func readFrom(client sarama.Client, at kafkadriver.TopicPartition,
 	request := &sarama.FetchRequest{Version: 5, MaxWaitTime: lagWait, MinBytes: 1,
 		MaxBytes: lagBytes, SessionEpoch: -1}
 	if client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
-		// a broker refuses to send what zstd has compressed to an older one (KIP-110)
+		// in older versions a broker refuses to send what zstd has compressed (KIP-110)
 		request.Version = 10
 	}
 	request.AddBlock(at.Topic, at.Partition, offset, lagBytes, -1)

@@ -14,7 +14,8 @@ import (
 
 // Producer makes a kafkaadapter.Producer of a producer of sarama, for kafkaadapter.DeadLetters and
 // for messages of kafkaadapter.Replay. The producer belongs to the caller. Make it with a
-// configuration that [CheckProducer] accepts. The error is an [*dedup.InputError] for a nil one.
+// configuration that [CheckProducer] accepts. The error is an [*dedup.InputError] for a nil
+// producer.
 func Producer(p sarama.SyncProducer) (kafkaadapter.Producer, error) {
 	if p == nil {
 		return nil, &dedup.InputError{Field: "Producer", Reason: "is nil"}
@@ -55,7 +56,7 @@ func isTooLarge(err error) bool {
 		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
 }
 
-// encoder keeps nil and empty apart: a tombstone stays one.
+// encoder keeps nil and empty apart, so that a tombstone stays a tombstone.
 func encoder(b []byte) sarama.Encoder {
 	if b == nil {
 		return nil

@@ -53,7 +53,7 @@ func (c *Consumer) newSession(member sarama.ConsumerGroupSession) *session {
 	s := &session{}
 	ctx := member.Context()
 	s.fenced, s.fence = context.WithCancelCause(context.WithoutCancel(ctx))
-	// Not a child of ctx, which would end it with sarama's cause.
+	// fenced must not be a child of ctx, which would end it with sarama's cause.
 	assigned, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.assigned, s.end = assigned, end
 	context.AfterFunc(s.fenced, func() { end(context.Cause(s.fenced)) })
@@ -101,7 +101,7 @@ func (c *Consumer) end(member sarama.ConsumerGroupSession) error {
 	if s == nil {
 		return nil
 	}
-	// The session's context has ended by now; its commit still counts, and must not keep the
+	// The session's context has ended by now. The last commit still counts, but must not keep the
 	// group from rebalancing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(member.Context()),
 		kafkadriver.CommitTimeout)

@@ -29,7 +29,7 @@ func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Du
 	return retentionsOf(admin, topics)
 }
 
-// retentionsOf is how long topics keep messages, negative without limit.
+// retentionsOf returns how long topics keep messages; negative means without limit.
 func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.Duration, error) {
 	asked := make([]*sarama.ConfigResource, len(topics))
 	for i, topic := range topics {
@@ -125,8 +125,8 @@ func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int3
 	return partitions, nil
 }
 
-// offsetsAt returns the partitions' first offsets from a time on, or those for its special values;
-// -1 where there is none.
+// offsetsAt returns for each partition the first offset from the time ms on, or the offset that a
+// special value of ms asks for; -1 means that there is none.
 func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
 	ms int64) (map[kafkadriver.TopicPartition]int64, error) {
 	asked := make(map[string]map[int32]int64, len(partitions))
@@ -148,7 +148,7 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
 				return nil, fmt.Errorf("kafkasarama: the offsets of %s/%d were not answered",
 					topic, n)
 			}
-			// sarama says so in both ways
+			// sarama reports success as nil or as ErrNoError
 			if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) {
 				return nil, fmt.Errorf("kafkasarama: the offsets of %s/%d cannot be asked for: %w",
 					topic, n, answer.Err)

@@ -17,21 +17,21 @@ import (
 // Attempts.BusyTimeout.
 var ErrUnmarked = errors.New("kafkasarama: the handler did not mark the message")
 
-// Wrap is a one-line trial for an existing handler. It cannot cancel the handling of one message,
-// retries nothing, and costs two round trips for each message; use [Consume] for a new program. The
-// claim that the handler sees yields only messages that were won, and a mark is passed on to the
-// group after the record.
+// Wrap lets an existing handler try this package with one line of code. It cannot cancel the
+// handling of one message, retries nothing, and costs two round trips for each message; use
+// [Consume] for a new program. The claim that the handler sees yields only messages that were won,
+// and a mark is passed on to the group after the record.
 //
 //	handler, err := kafkasarama.Wrap("payments", handler, kafkaadapter.Config{Deduper: d})
 //
 // A mark means what it means to sarama: everything that was yielded up to the marked message is
 // done. MarkMessage and MarkOffset record these messages in one exchange, and then mark the
-// partition up to the first message that is not done, with the duplicates between. They block until
-// that is recorded, because sarama gives them no error to return. After the claim has ended they
-// wait for at most two seconds. Messages that they could not record by then are not committed, even
-// by Commit, and are delivered again. A message that is passed over without a mark is recorded with
-// the next mark, because its offset is gone anyway, and reported to Observer.PassedOver.
-// ResetOffset does not go beyond what is recorded.
+// partition up to the first message that is not done, including the duplicates in between. They
+// block until these messages are recorded, because sarama gives them no error to return. After the
+// claim has ended they wait for at most two seconds. Messages that they could not record by then
+// are not committed, even by Commit, and are delivered again. A message that is passed over without
+// a mark is recorded with the next mark, because that mark covers its offset anyway, and reported
+// to Observer.PassedOver. ResetOffset does not go beyond what is recorded.
 //
 // The handler may mark from any goroutine, and in any order. It must return when its channel of
 // messages is closed, or its session's context has ended, and not before its goroutines have ended.
@@ -50,9 +50,9 @@ var ErrUnmarked = errors.New("kafkasarama: the handler did not mark the message"
 //
 // Wrap uses these fields of Config: Deduper, ID, Scope, TopicName, RetryTopics, Fingerprint, Label,
 // Park, Attempts (the backoff and BusyTimeout), Allow.NoID and Logger, and of Observer GroupError
-// and the hooks about single messages, except Handled. Any other field that is set is an
-// [*dedup.InputError], as are an empty group and a nil handler. Everything that Wrap returns is
-// safe for concurrent use.
+// and the hooks about single messages, except Handled. For any other field that is set, an empty
+// group or a nil handler, the error is an [*dedup.InputError]. Everything that Wrap returns is safe
+// for concurrent use.
 func Wrap(group string, handler sarama.ConsumerGroupHandler,
 	cfg kafkaadapter.Config) (sarama.ConsumerGroupHandler, error) {
 	switch {
@@ -193,8 +193,8 @@ func (s *wrappedSession) MarkMessage(m *sarama.ConsumerMessage, metadata string)
 	s.MarkOffset(m.Topic, m.Partition, m.Offset+1, metadata)
 }
 
-// ResetOffset implements sarama.ConsumerGroupSession. Without a claim, as in Setup, it goes back
-// from what the group has committed.
+// ResetOffset implements sarama.ConsumerGroupSession. Without a claim, as in Setup, sarama's own
+// session resets the group's committed offset.
 func (s *wrappedSession) ResetOffset(topic string, partition int32, offset int64,
 	metadata string) {
 	if c := s.claim(topic, partition); c != nil {

@@ -31,7 +31,7 @@ type wrappedClaim struct {
 	tracker pipeline.Tracker
 	early   []*heldMessage // without an id, before the first one with an id
 
-	// marking is held by the one who ends claims.
+	// marking is held by the goroutine that ends claims.
 	marking chan struct{}
 
 	mu       sync.Mutex
@@ -58,7 +58,7 @@ type heldMessage struct {
 	copies []*heldMessage // done when it is recorded
 }
 
-// firstNoIDs is how many messages without an id, and none with one, end a claim; see
+// firstNoIDs is how many messages without an id end a claim if no message has had an id; see
 // kafkaadapter.Allow.
 const firstNoIDs = 3
 
@@ -203,8 +203,9 @@ func (c *wrappedClaim) unparked(h *heldMessage) bool {
 		found.Partition == c.at.partition && found.Offset == h.msg.Offset
 }
 
-// follows makes a message a copy of one with the same id that this claim holds. The handler may
-// mark that one only after it has got later messages, so waiting for it could last forever.
+// follows looks for a message with the same id that this claim holds, and makes h its copy. It does
+// not wait until the handler marks the first one: the handler may do that only after it has got
+// later messages, so the wait could last forever.
 func (c *wrappedClaim) follows(h *heldMessage) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,10 +50,10 @@ func (c *wrappedClaim) mark(next int64, metadata string) {
 	c.pass()
 }
 
-// note notes that the handler has ended the messages that it got below an offset. It returns the
-// messages that were passed over, and whether nothing more is recorded before the end. A message
-// that is on its way to the handler does not count as yielded yet, unless it is the one that is
-// marked.
+// note notes that the handler is done with the messages that it got below an offset. It returns
+// those that were passed over, and whether a mark has given up, so that the rest is recorded only
+// at the end. A message that is on its way to the handler does not count as yielded yet, unless it
+// is the one that is marked.
 func (c *wrappedClaim) note(next int64, metadata string) (over []*heldMessage, tired bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

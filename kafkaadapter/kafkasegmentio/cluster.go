@@ -182,8 +182,9 @@ func (c *cluster) Since(ctx context.Context, topic string, partition int32,
 	return c.offset(ctx, topic, partition, at.UnixMilli())
 }
 
-// offset asks for the offset of a time, -1 for none, or for kafka.FirstOffset or LastOffset.
-// kafka.Client's ListOffsets returns 0 for a partition that is not in the answer.
+// offset asks for the offset that belongs to a time, or to kafka.FirstOffset or LastOffset, and
+// returns -1 if there is none. kafka.Client's ListOffsets returns 0 for a partition that is not in
+// the answer.
 func (c *cluster) offset(ctx context.Context, topic string, partition int32,
 	at int64) (int64, error) {
 	answer, err := ask[*listoffsets.Response](ctx, c, &listoffsets.Request{ReplicaID: -1,
@@ -208,8 +209,8 @@ func (c *cluster) offset(ctx context.Context, topic string, partition int32,
 }
 
 // commit makes one attempt, and returns the coordinator's answers by topic and partition.
-// kafka.Client's OffsetCommit sends the leader epoch 0, so other clients would take the log for
-// cut. This request sends none.
+// kafka.Client's OffsetCommit sends the leader epoch 0, so other clients would conclude that the
+// log was cut. This request sends none.
 func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
 	all []kafkadriver.Due) (map[kafkadriver.TopicPartition]error, error) {
 	r := &offsetcommit.Request{GroupID: c.group, GenerationID: generation.ID,

@@ -175,7 +175,7 @@ func (m *member) leave() {
 	}
 }
 
-// isFencing reports whether this answer says that the member's partitions belong to another one.
+// isFencing reports whether this answer says that the member's partitions belong to another member.
 func isFencing(err error) bool {
 	return errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberId) ||
 		errors.Is(err, kafka.FencedInstanceID)

@@ -122,7 +122,8 @@ func (b batch) int32(at int) int32 { return int32(binary.BigEndian.Uint32(b[at:]
 func (b batch) int64(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
 
 // read returns the messages from an offset on that belong to no transaction, or to a committed one,
-// and the offset after everything that was read. An error is about what begins at that offset.
+// and the offset after everything that was read. An error is about the data that begin at that
+// offset.
 func (f *fetched) read(topic string, next int64) ([]kafkaadapter.Message, int64, error) {
 	var messages []kafkaadapter.Message
 	aborted := slices.SortedFunc(slices.Values(f.AbortedTransactions),

@@ -147,7 +147,7 @@ func (d *decoder) uvarint() int {
 	return int(v)
 }
 
-// array reads the length of an array, or of a string. A missing one has the length 0.
+// array reads the length of an array, or of a string. A null array or string has the length 0.
 func (d *decoder) array() int { return max(0, d.uvarint()-1) }
 
 func (d *decoder) text() string { return string(d.skip(d.array())) }

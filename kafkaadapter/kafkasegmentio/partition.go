@@ -69,7 +69,8 @@ func (s *session) consume(topic string, number int32) {
 
 // begin finds where the group continues. It reports false when the session ends before that.
 func (a *partition) begin() bool {
-	// The group's commit is asked for after the topic's UUID, so it is of this topic.
+	// find asks for the group's offset only after Claimed has asked for the topic's UUID, so the
+	// offset is one of this topic.
 	if !a.topics.Claimed(a.ctx, a.topic, a.number, kafka.FirstOffset, a.rewind) {
 		return false
 	}
@@ -110,8 +111,8 @@ func (a *partition) errorf(format string, args ...any) error {
 		append([]any{a.topic, a.number}, args...)...)
 }
 
-// read hands fetched messages on until the partition ends. It reports an error that the next fetch
-// may not have, and returns any other.
+// read hands fetched messages on until the partition ends. It only reports an error that may be
+// gone at the next fetch, and returns any other error.
 func (a *partition) read(p *kafkadriver.Partition) error {
 	ctx := p.Context()
 	for failures := 0; a.pause.wait(ctx) == nil; failures++ {
@@ -144,8 +145,7 @@ func (a *partition) read(p *kafkadriver.Partition) error {
 	return nil
 }
 
-// take hands messages on. The first error is about what follows them; the second one ends the
-// partition.
+// take hands messages on. err is about the data behind them; fatal ends the partition.
 func (a *partition) take(p *kafkadriver.Partition, found *fetched) (err, fatal error) {
 	a.high.Store(found.HighWatermark)
 	messages, next, err := found.read(a.topic, a.next)

@@ -12,9 +12,9 @@ import (
 )
 
 // Producer makes a kafkaadapter.Producer of a writer, for kafkaadapter.DeadLetters and for messages
-// of kafkaadapter.Replay. The writer belongs to the caller. A letter counts when every in-sync
-// replica has it. Before it is sent, it waits for up to the writer's BatchTimeout, by default a
-// second.
+// of kafkaadapter.Replay. The writer belongs to the caller. A letter counts as sent once every
+// in-sync replica has it. Before it is sent, it waits for up to the writer's BatchTimeout, by
+// default a second.
 //
 // An [*dedup.InputError] names a setting with which a letter could be lost, or could not be sent.
 // RequiredAcks must be kafka.RequireAll, Async must not be set, and Addr must be set. Topic must be

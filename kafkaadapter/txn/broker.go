@@ -105,7 +105,7 @@ func (c *cluster) committed(topic string, partition int32) (offset int64, metada
 }
 
 // ask sends a request to the group's coordinator. After an error that another coordinator may not
-// have, the next request looks the coordinator up again. The caller must repeat the request.
+// answer with, the next request looks the coordinator up again. The caller must repeat the request.
 func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	coordinator, err := c.client.Coordinator(c.group)
 	if err != nil {

@@ -85,7 +85,7 @@ func (b *buffer) setPaused(on bool) {
 	}
 }
 
-// isBlocked reports whether the partition must not be read until freed has one.
+// isBlocked reports whether the partition must not be read until freed has a value.
 func (b *buffer) isBlocked() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,8 +22,9 @@ type Config struct {
 	// 2.5. In a copy of it, these are set: Producer.Idempotent, Producer.RequiredAcks (WaitForAll),
 	// Producer.Return, Producer.Transaction.ID and .Timeout, and Net.MaxOpenRequests (1). A broker
 	// that is still ending one transaction refuses the next for a moment. sarama then waits
-	// Producer.Transaction.Retry.Backoff. Where transactions follow each other closely, a few
-	// milliseconds instead of its 100, with a larger Retry.Max, are up to twice as fast. Required.
+	// Producer.Transaction.Retry.Backoff. If transactions follow each other closely, set it to a
+	// few milliseconds instead of sarama's 100, with a larger Retry.Max: that is up to twice as
+	// fast. Required.
 	Client *sarama.Config
 
 	// Group is the id of the consumer group. Required.
@@ -78,7 +79,7 @@ type Config struct {
 	Drain time.Duration
 
 	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Defaults: 100 ms
-	// and 10 s; where one is set beyond the other's default, both have its value.
+	// and 10 s; if one is set beyond the default of the other, the other gets the same value.
 	RetryBase, RetryMax time.Duration
 
 	// AllowSkip lets CheckConfig accept Consumer.Offsets.Initial = OffsetNewest, which skips

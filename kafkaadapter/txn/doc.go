@@ -29,10 +29,10 @@
 // kafkaadapter for those.
 //
 // Duplicates that have offsets of their own in the input, because the producer upstream sent twice
-// or a letter was replayed: each offset is processed once, and these are two. Such messages need an
-// id, and readers of the output, or a kafkaadapter behind it, that check the id: let the handler
-// pass the id on in a header. A dedup record made after the commit would catch most such
-// duplicates, but not those that come while a process has crashed between the commit and the
+// or a letter was replayed: each offset is processed once, so a duplicate is processed, too. Such
+// messages need an id, and readers of the output, or a kafkaadapter behind it, that check the id:
+// let the handler pass the id on in a header. A dedup record made after the commit would catch most
+// such duplicates, but not those that come while a process has crashed between the commit and the
 // record. To ask for the record first costs a round trip to the store. The offset needs no record:
 // it is committed with the output.
 //

@@ -12,10 +12,10 @@ import (
 
 // Handler turns a batch of messages of one partition, in the order of their offsets, into the
 // messages to produce; it may return none. It must have no other effect: it runs again for the same
-// messages after an abort, a rebalance or a crash, and the output of one run counts. It is called
-// concurrently for different partitions, but not for one partition. The exception is a call that
-// outlived its partition's Drain: it may still run when the partition has come back, but its output
-// is dropped.
+// messages after an abort, a rebalance or a crash, and only the output of one run counts. It is
+// called concurrently for different partitions, but not for one partition. The exception is a call
+// that outlived its partition's Drain: it may still run when the partition has come back, but its
+// output is dropped.
 //
 // Its context ends with Config.Timeout, and when the drain budget of a revoked partition is used up
 // (cause [ErrRevoked]). Messages that it returns after that are dropped, and the batch is handled

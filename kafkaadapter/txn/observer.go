@@ -9,14 +9,15 @@ import (
 // Observer has hooks that are called with what a [Processor] does. Every hook may be nil, is called
 // concurrently, and must return quickly.
 type Observer struct {
-	// Handled: the handler ran for took on a batch and returned err. The batch may run again.
+	// Handled: the handler ran on a batch for the time took and returned err. The batch may run
+	// again.
 	Handled func(batch []*sarama.ConsumerMessage, took time.Duration, err error)
 	// Committed: a transaction with the outputs of a batch is committed; next is the
 	// committed offset of the partition.
 	Committed func(topic string, partition int32, next int64, outputs int)
 	// Failed: a run was not committed for this reason. Its transaction, if there was one, is
-	// aborted, or the broker decides it and is asked. The batch runs again unless the broker says
-	// that it was committed.
+	// aborted, or the broker decides its outcome and txn asks for it. The batch runs again unless
+	// the broker says that it was committed.
 	Failed func(topic string, partition int32, err error)
 	// Resumed: a new producer has taken over the partition, which is committed up to the offset
 	// next, or -1. It is called once for each claim, and again after errors that need a new

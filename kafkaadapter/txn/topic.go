@@ -75,8 +75,8 @@ func (w *worker) restart(p producer) error {
 }
 
 // offsets returns what a transaction commits: the offset, and the topic to which it belongs. A
-// leader epoch of 0, which sarama's AddMessageToTxn sends, would make other clients take the log
-// for truncated; -1 is none.
+// leader epoch of 0, which sarama's AddMessageToTxn sends, would make other clients conclude that
+// the log was truncated; -1 stands for no epoch.
 func (w *worker) offsets(next int64) map[string][]*sarama.PartitionOffsetMetadata {
 	stamp := msgid.Stamp(w.uuid)
 	return map[string][]*sarama.PartitionOffsetMetadata{

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// transact commits the outputs and the offset next, the first that is not processed. If an error
-// may not have ended in an abort, the producer is dropped, and resume finds out.
+// transact commits the outputs and the offset next, the first that is not processed. If it is not
+// certain that an error has ended in an abort, the producer is dropped, and resume finds out.
 func (w *worker) transact(out []*sarama.ProducerMessage, next int64) error {
 	act, err := w.attempt(out, next)
 	switch {
@@ -81,10 +81,10 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 //  1. Is this process a member, in its generation? If not, it must not fence the rightful owner.
 //  2. InitProducerId: from here on no transaction of an older producer can be committed, and
 //     none is undecided.
-//  3. The committed offset. If it were asked before 2, a commit that was under way could come
-//     after the answer. This holds for the first producer of a claim, too: sarama asks for the
-//     start offset before the claim begins, and a member that joins again in the same generation
-//     does not fence its own late commit with that.
+//  3. The committed offset. If it were asked before 2, a commit that was under way could come after
+//     the answer. So the first producer of a claim asks for it, too: sarama has asked for the start
+//     offset before the claim began. A member that has joined again in the same generation may
+//     still have a late commit of its own, which the join does not fence.
 //
 // The topic is looked up before 3, once in a claim: the commit's metadata say whether sarama has
 // begun at an offset of a topic that has been deleted since.

@@ -40,8 +40,8 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// sizes are the bytes of the message itself, and those of its record in Kafka's format, as the
-// first of its batch.
+// sizes returns the size of the message itself, and that of its record in Kafka's format as the
+// first of a batch, in bytes.
 func sizes(m *outbox.Message) (user, record int64) {
 	record = 1 + 1 + 1 // attributes, and the deltas of time and offset
 	record += part(len(m.Key)) + part(len(m.Payload)) + varint(int64(len(m.Headers)))
@@ -53,7 +53,7 @@ func sizes(m *outbox.Message) (user, record int64) {
 	return user, record + varint(record)
 }
 
-// part is the size of n bytes with their length before them.
+// part returns the size of n bytes with their length before them.
 func part(n int) int64 { return varint(int64(n)) + int64(n) }
 
 func varint(n int64) int64 {

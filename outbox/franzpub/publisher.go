@@ -67,11 +67,12 @@ func New(client *kgo.Client) (*Publisher, error) {
 
 // Publish sends the messages with one ProduceSync. When a message is too large for its topic the
 // broker refuses its whole batch of records. Then Publish sends them again one by one, and rejects
-// that one. When kgo gives up a message it also fails those after it, so no message overtakes.
+// the one that is too large. When kgo gives up a message it also fails those after it, so no
+// message overtakes.
 //
 // kgo tries a record, or waits for the leader of its partition, until ctx ends after the relay's
 // PublishTimeout, or until the client's RecordDeliveryTimeout if it has one. All results of a call
-// come together, so the relay deletes published messages only then. Each call has messages of one
+// come together, so the relay deletes no published message earlier. Each call has messages of one
 // topic.
 //
 // When ctx ends kgo gives up records that are not on their way yet. For the others it waits for the

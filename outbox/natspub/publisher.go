@@ -12,8 +12,9 @@
 // message stays in the outbox and is tried again. It is acknowledged when the stream has stored it.
 //
 // By default a NATS server syncs its files to disk every two minutes. A message that the stream has
-// acknowledged since then can be lost when all its machines crash at once, or its only one. With
-// sync_interval: always the server syncs first (Jepsen on NATS 2.12.1, December 2025).
+// acknowledged since the last sync can be lost when all machines of the stream crash at once, or
+// its only machine does. With sync_interval: always the server syncs first (Jepsen on NATS 2.12.1,
+// December 2025).
 //
 // # Duplicates
 //

@@ -44,7 +44,8 @@ func (c *channel) complete() (field, reason string) {
 	return "", ""
 }
 
-// again spreads the processes that have lost the same server.
+// again is the backoff between connections, which spreads the processes that have lost the same
+// server.
 var again = backoff.Policy{Base: 50 * time.Millisecond, Cap: 5 * time.Second}
 
 // run listens until ctx ends.
@@ -103,8 +104,8 @@ func (c *channel) dial(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// wait returns when there is a notification. It pings a silent connection, and waits on while that
-// answers.
+// wait returns when there is a notification. It pings a silent connection, and continues to wait as
+// long as the connection answers.
 func (c *channel) wait(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	for {
 		payload, err = c.next(ctx, conn)

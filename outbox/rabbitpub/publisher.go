@@ -7,10 +7,10 @@
 //	defer publisher.Close()
 //	relay, err := outbox.NewRelay(outbox.RelayConfig{Publisher: publisher, ...})
 //
-// A message's topic is its routing key. It is persistent, and mandatory: if no queue takes it, it
-// stays in the outbox and is tried again. Otherwise it is acknowledged when RabbitMQ confirms it:
-// then every durable queue has it on disk, and every quorum queue on a majority of its replicas
-// (rabbitmq.com/docs/confirms).
+// A message's topic is its routing key. The message is persistent, and mandatory: if no queue takes
+// it, it stays in the outbox and is tried again. Otherwise it is acknowledged when RabbitMQ
+// confirms it: then every durable queue has it on disk, and every quorum queue on a majority of its
+// replicas (rabbitmq.com/docs/confirms).
 //
 // Message.ID is the property message-id, and the header onceward-id. RabbitMQ does not deduplicate,
 // so consumers do. A header that occurs more than once is sent as an array of its values; a nil
@@ -152,8 +152,8 @@ func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []er
 	return results
 }
 
-// take returns a channel. Opening one may take as long as the broker does not answer, so take
-// returns when ctx ends; a later call then gets the channel.
+// take returns a channel. Opening a channel takes until the broker answers, so take returns when
+// ctx ends; a later call then gets the channel.
 func (p *Publisher) take(ctx context.Context) (*channel, error) {
 	if why := p.blocked.Load(); why != nil {
 		return nil, fmt.Errorf("rabbitpub: RabbitMQ blocks the connection: %s", *why)

@@ -128,8 +128,8 @@ func (p *Publisher) Check(m *outbox.Message) error {
 
 // Publish sends the messages with one SendMessages for each topic. When a message is too large for
 // its topic, though not for Producer.MaxMessageBytes, the broker refuses everything that sarama has
-// put into one request with it. Then Publish sends these messages again one by one, and rejects
-// that one.
+// put into one request with it. Then Publish sends these messages again one by one, and rejects the
+// one that is too large.
 //
 // SendMessages takes no context. Publish sends nothing when ctx has ended. But while the cluster is
 // down a call takes as long as the configured timeouts and retries; the relay does not wait for it.

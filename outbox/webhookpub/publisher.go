@@ -68,8 +68,8 @@ type Endpoint struct {
 	// URL with http or https. Errors show only its host. If customers choose it, give Config.Client
 	// a transport that refuses addresses of your own network.
 	URL string
-	// Secrets sign the webhook, with one signature each. Give at least one, and the old and the new
-	// one while you change it. A secret is whsec_ and base64 of 24 to 64 bytes.
+	// Secrets sign the webhook, with one signature each. Give at least one secret, and both the old
+	// and the new one while you change it. A secret is whsec_ and base64 of 24 to 64 bytes.
 	Secrets []string
 }
 

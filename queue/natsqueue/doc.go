@@ -17,9 +17,9 @@
 //
 // # Ids
 //
-// The id is the header Nats-Msg-Id. It recognizes copies that a producer sent, also after the
-// stream's own window of duplicates. Without it the id is the stream and the sequence, which
-// recognize redeliveries only. The scope is "consumer/stream".
+// The id is the header Nats-Msg-Id. With it, copies that a producer sent are recognized, also after
+// the stream's own window of duplicates. Without it the id is the stream and the sequence, with
+// which only redeliveries are recognized. The scope is "consumer/stream".
 //
 // # Order
 //

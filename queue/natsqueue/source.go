@@ -41,7 +41,7 @@ type Options struct {
 	Publisher jetstream.Publisher
 }
 
-// Source has the messages of one pull consumer. It is safe for concurrent use.
+// Source fetches the messages of one pull consumer. It is safe for concurrent use.
 type Source struct {
 	consumer jetstream.Consumer
 	opts     Options

@@ -18,12 +18,13 @@
 //
 // # Ids
 //
-// The id is the attribute Options.IDAttribute. It recognizes copies that a publisher sent, also
-// when it published the message again. Without it the id is the one that the service gave the
-// message, which recognizes redeliveries only. The scope is the name of the subscription.
+// The id is the attribute Options.IDAttribute. With it, copies are recognized, also when the
+// publisher published the message again. Without it the id is the one that the service gave the
+// message, with which only redeliveries are recognized. The scope is the name of the subscription.
 //
 // # Order
 //
-// In a subscription with message ordering the messages of one ordering key are handled in order.
-// They are nacked at once, because the service holds back what follows.
+// In a subscription with message ordering the messages of one ordering key are handled in order. A
+// message of a key that is not done gets its nack at once, because the service holds back those
+// that follow.
 package pubsubqueue

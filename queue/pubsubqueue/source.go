@@ -31,7 +31,7 @@ type Options struct {
 	DeadLetters *pubsub.Publisher
 }
 
-// Source has the messages of one subscription. It is safe for concurrent use. The first Fetch
+// Source receives the messages of one subscription. It is safe for concurrent use. The first Fetch
 // starts to receive; Close ends it.
 type Source struct {
 	sub  *pubsub.Subscriber

@@ -28,11 +28,12 @@ type process struct {
 	open map[string]string // ids whose effect is not acknowledged yet, with their scopes
 }
 
-// script says what a process does, if it is more than to have the effect of each message.
+// script says what a process does in addition to, or instead of, performing the effect of each
+// message.
 type script struct {
 	workers int
 	most    int // Attempts.Max
-	// handle is the handler; effect counts. nil: it has the effect.
+	// handle is the handler; effect counts an effect. nil: the handler only calls effect.
 	handle func(ctx context.Context, p *process, d *queue.Delivery, effect func()) error
 	// wrap changes deliveries as they come.
 	wrap func(p *process, d *queue.Delivery)

@@ -81,8 +81,9 @@ func (c *counts) add(name string) int {
 	return c.of[name]
 }
 
-// long is how many messages take longer than the broker waits. The others are sent when those are
-// done: with all at once, calls of Extend could be late on a busy machine.
+// long is how many messages take longer than the broker waits for an acknowledgement. The other
+// messages are sent when these are done: with all of them at once, calls of Extend could be late on
+// a busy machine.
 const long = 8
 
 func checkLongWork(tr *trial) {

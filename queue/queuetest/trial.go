@@ -147,7 +147,7 @@ func ended(rec driver.Record) bool {
 	return rec.State == driver.StateSucceeded || rec.State == driver.StateFailed
 }
 
-// send sends messages, each copies times.
+// send sends every message to the queue, copies times each.
 func (tr *trial) send(copies int, messages ...Message) {
 	tr.Helper()
 	tr.mu.Lock()
@@ -235,7 +235,7 @@ func (tr *trial) through() {
 	tr.report()
 }
 
-// settled reports whether the broker has no message left. It waits while they become fewer.
+// settled reports whether the broker has no message left. It waits as long as their number falls.
 func (tr *trial) settled() bool {
 	left := tr.q.Left(tr.TB)
 	for left > 0 {

@@ -40,7 +40,7 @@ type Options struct {
 	DeadLetters string
 }
 
-// Source has the messages of one queue. It is safe for concurrent use.
+// Source receives the messages of one queue. It is safe for concurrent use.
 type Source struct {
 	opts Options
 	dead deadLetters
@@ -150,8 +150,8 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 	return ds, nil
 }
 
-// consumer returns the consumer that is open, or opens one. Opening may take as long as the broker
-// does not answer. If ctx ends before that, the next call gets the consumer.
+// consumer returns the consumer that is open, or opens one. Opening takes until the broker answers.
+// If ctx ends before that, the next call gets the consumer.
 func (s *Source) consumer(ctx context.Context) (*consumer, error) {
 	s.mu.Lock()
 	if s.closed {

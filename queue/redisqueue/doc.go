@@ -21,8 +21,9 @@
 //
 // # Ids
 //
-// The id is the field Options.IDField. It recognizes copies that a producer sent. Without it the id
-// is the entry id, which recognizes redeliveries only. The scope is "group/stream".
+// The id is the field Options.IDField. With it, copies that a producer sent are recognized. Without
+// it the id is the entry id, with which only redeliveries are recognized. The scope is
+// "group/stream".
 //
 // # Order
 //

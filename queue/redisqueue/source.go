@@ -50,7 +50,7 @@ type Options struct {
 	DeadLetters string
 }
 
-// Source has the entries of one consumer of a group. One goroutine may call Fetch.
+// Source reads the entries of one consumer of a group. One goroutine may call Fetch.
 type Source struct {
 	client redis.UniversalClient
 	opts   Options
@@ -135,7 +135,7 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 	return ds, nil
 }
 
-// due is when to look for idle entries.
+// due returns the time at which to look for idle entries.
 func (s *Source) due() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,11 +17,11 @@
 //
 // # Ids
 //
-// The id is the message attribute Options.IDAttribute. It recognizes copies that a producer sent.
-// Without it the id is the MessageDeduplicationId of a FIFO queue, unless that is the digest of the
-// body: two messages with the same body may be two operations. Without either the id is the
-// MessageId, which recognizes redeliveries only. The scope is the path of the queue's URL,
-// "account/queue".
+// The id is the message attribute Options.IDAttribute. With it, copies that a producer sent are
+// recognized. Without it the id is the MessageDeduplicationId of a FIFO queue, unless that is the
+// digest of the body: two messages with the same body may be two operations. Without either the id
+// is the MessageId, with which only redeliveries are recognized. The scope is the path of the
+// queue's URL, "account/queue".
 //
 // # Order
 //

@@ -50,7 +50,7 @@ type Options struct {
 	DeadLetters string
 }
 
-// Source has the messages of one queue. It is safe for concurrent use.
+// Source receives the messages of one queue. It is safe for concurrent use.
 type Source struct {
 	client *sqs.Client
 	opts   Options

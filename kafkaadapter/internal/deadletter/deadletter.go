@@ -1,5 +1,5 @@
 // Package deadletter has what the dead letters of all clients have in common: a letter that one
-// client has sent can be replayed by another one.
+// client has sent can be replayed by another client.
 package deadletter
 
 import (
@@ -34,7 +34,7 @@ const (
 )
 
 var (
-	// ErrNoDeadLetter: the message is not a dead letter, or not all of one.
+	// ErrNoDeadLetter: the message is not a dead letter, or an incomplete one.
 	ErrNoDeadLetter = errors.New("kafkaadapter: message is not a dead letter")
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
@@ -102,9 +102,9 @@ func Replayed(h msgid.Headers, topic string) (string, bool) {
 	return id, id != "" && h.Header(Topic) == topic
 }
 
-// Open makes the key of a letter claimable again, and returns the topic it goes back to. The letter
-// says the scope of the key. With unrecorded, a letter may go although the store has no record of
-// its message.
+// Open makes the key of a letter claimable again, and returns the topic it goes back to. A header
+// of the letter has the scope of the key. If unrecorded is true, Open accepts a letter although the
+// store has no record of its message.
 func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string,
 	err error) {
 	topic = h.Header(Topic)

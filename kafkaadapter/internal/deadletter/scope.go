@@ -25,7 +25,7 @@ func ScopeOf(group, topic string) string {
 type Scopes struct {
 	// Explicit is the scope of all messages, unless it is empty.
 	Explicit string
-	// Group of the consumer. Empty with an explicit scope, or where nothing is claimed.
+	// Group of the consumer. It is empty if Explicit is set, or if nothing is claimed.
 	Group string
 	// TopicName is the name under which a topic's keys are scoped. Nil: the topic's own.
 	TopicName func(topic string) string

@@ -1,6 +1,6 @@
 // Package groupmember runs a member of a sarama consumer group. It joins again after each session,
-// reads the errors that sarama sends only to Errors, and pauses partitions. It ends when one of
-// them has met an error that another session would meet too.
+// reads the errors that sarama sends only to Errors, and pauses partitions. It ends after a session
+// with an error that the next session would meet, too.
 package groupmember
 
 import (
@@ -118,8 +118,8 @@ func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics
 			failures = -1 // a session that lived: this was a rebalance
 			continue
 		}
-		// A session that ended soon, again and again, has an error that sarama sends only to
-		// Errors, such as an offset out of range.
+		// Sessions that end soon, one after the other, do so because of an error that sarama sends
+		// only to Errors, such as an offset out of range.
 		if backoff.Sleep(ctx, policy.Delay(failures, 0, nil)) != nil {
 			return nil
 		}
@@ -204,8 +204,8 @@ func (m *Member) Pause(topic string, partition int32, on bool) bool {
 // empty if they would not. It is for a client whose requests to a broker wait for each other, such
 // as sarama: its Broker holds a mutex for a request and its response. So a heartbeat to a
 // coordinator that also leads a consumed partition waits for the poll that is under way. The
-// heartbeat can lose the mutex to the next poll once: after a millisecond of waiting Go hands it
-// over in turn.
+// heartbeat can lose the mutex to at most one more poll: Go hands a mutex to whoever has waited for
+// a millisecond.
 func PollFault(poll, heartbeat, session time.Duration) string {
 	if 2*poll+heartbeat < session {
 		return ""

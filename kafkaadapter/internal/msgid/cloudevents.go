@@ -33,8 +33,9 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// structuredEvent reads source and id of an event in JSON. A missing one is empty; both are empty
-// if one occurs twice. encoding/json with a struct would also match "ID", and take the last of two.
+// structuredEvent reads source and id of an event in JSON. If one of the two is missing, it is
+// empty; if one occurs twice, both are empty. encoding/json with a struct would also match "ID",
+// and take the last of two.
 func structuredEvent(value []byte) (source, id string) {
 	if !bytes.HasPrefix(bytes.TrimLeft(value, " \t\r\n"), []byte("{")) || !json.Valid(value) {
 		return "", ""
@@ -95,8 +96,8 @@ func endOfString(text []byte, i int) int {
 	return i + 1
 }
 
-// unquote reads a JSON string. A string with something that is not a character becomes empty: every
-// such thing would read as U+FFFD, and two different ids could become one.
+// unquote reads a JSON string. A string that is not valid Unicode becomes empty: every invalid part
+// would read as U+FFFD, and two different ids could become one.
 func unquote(text []byte) string {
 	s := string(text[1 : len(text)-1])
 	if strings.Contains(s, `\`) && json.Unmarshal(text, &s) != nil ||

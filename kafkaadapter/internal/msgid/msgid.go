@@ -14,8 +14,8 @@ import (
 
 // Headers are the headers of a message.
 type Headers interface {
-	// Header is the value of the last header whose name equals this one without regard to case,
-	// and empty where there is none.
+	// Header returns the value of the last header whose name equals name without regard to case,
+	// and an empty value if there is no such header.
 	Header(name string) string
 }
 
@@ -68,8 +68,8 @@ func Position(topicID string, partition int32, offset int64, at time.Time) strin
 	return string(b)
 }
 
-// TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero one, which
-// stands for a topic that has none.
+// TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero UUID, which stands for
+// a topic without a UUID.
 func TopicID(uuid [16]byte) string {
 	if uuid == ([16]byte{}) {
 		return ""

@@ -120,8 +120,8 @@ func (b *Backpressure) Check() {
 	}
 }
 
-// Ease is Check that never pauses. Call it after a slot was finished: there is less in flight than
-// before, and whoever adds more calls Check.
+// Ease is like Check, but never pauses. Call it after a slot was finished: there is less in flight
+// than before, and whoever adds more calls Check.
 func (b *Backpressure) Ease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

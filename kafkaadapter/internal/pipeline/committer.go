@@ -19,9 +19,9 @@ const (
 // ErrTracked is returned by [Committer.Add] for a partition that it has already.
 var ErrTracked = errors.New("pipeline: the partition has a tracker already")
 
-// finalCommits is how often the last commit of a claim is made while nobody confirms it. The first
-// one may go to a coordinator that has moved, and makes the client forget it; the second one then
-// finds the new coordinator.
+// finalCommits is how often at most the last commit of a claim is sent while the broker does not
+// confirm it. The first one may go to a coordinator that has moved, and makes the client forget it;
+// the second one then finds the new coordinator.
 const finalCommits = 2
 
 // CommitterConfig has the two halves of a client's commit, Mark and Commit.
@@ -47,9 +47,9 @@ type CommitterConfig struct {
 	Confirmed func(topic string, partition int32) (next int64, ok bool)
 }
 
-// Committer commits the watermarks of a consumer group session on its own goroutine: a commit may
-// wait for a whole long poll (sarama takes the same lock for both), which must not hold up a
-// message.
+// Committer commits the watermarks of a consumer group session on its own goroutine, so that a
+// commit holds up no message: it may wait for a whole long poll, because sarama takes the same lock
+// for both.
 //
 // It commits again while in doubt. Sarama's Commit makes one attempt, returns nothing, and is
 // silent about a coordinator that moved or is loading; its mark stays dirty, but nobody sends it
@@ -81,7 +81,7 @@ type partition struct {
 	id    int32
 }
 
-// claim is a partition's entry, from Add to Remove.
+// claim is the entry of a partition between Add and Remove.
 type claim struct {
 	tracker *Tracker
 	marked  int64         // offset given to Mark last, -1 before
@@ -177,7 +177,7 @@ func (c *Committer) Remove(ctx context.Context, topic string, id int32) error {
 	case <-left:
 		return nil
 	case <-c.done:
-		// The goroutine may have served this claim as its last act, or never seen it.
+		// The goroutine's last round may have included this claim, or may not have seen it.
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
@@ -216,7 +216,8 @@ type CommitStats struct {
 	// Repeated is how many of them had no new mark to send.
 	Repeated uint64
 	// Unconfirmed is how many partitions are marked above the offset that the broker is known to
-	// have. Without Confirmed it is all partitions while Commit is being repeated, then none.
+	// have. Without Confirmed it counts all partitions while Commit is being repeated, and none
+	// after that.
 	Unconfirmed int
 }
 

@@ -30,8 +30,9 @@ const (
 )
 
 // round marks the watermarks that moved, commits if that is called for, and releases the callers
-// that wait in Remove. Only ticks repeat: under load with a stuck watermark the count brings a wish
-// every few milliseconds, and each would be a commit without news.
+// that wait in Remove. Only a tick repeats a commit. Under load, while a watermark is stuck, Count
+// causes a round every few milliseconds, and each would otherwise send a commit without a new
+// offset.
 func (c *Committer) round(why trigger) {
 	c.finished.Store(0)
 	moved, leaving := c.mark()
@@ -46,8 +47,8 @@ func (c *Committer) round(why trigger) {
 	c.release(leaving)
 }
 
-// mark gives every watermark that moved to the client. It returns the claims in Remove
-// that this round has marked for the last time.
+// mark hands the client every watermark that has moved. It returns the claims in Remove that this
+// round has marked for the last time.
 func (c *Committer) mark() (moved bool, leaving map[partition]*claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +94,7 @@ func (c *Committer) commitFinally(moved bool) {
 	}
 }
 
-// inDoubt reports whether something marked may not have arrived.
+// inDoubt reports whether a marked offset may not have reached the coordinator.
 func (c *Committer) inDoubt() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,9 +19,9 @@
 //	backpressure.Close()                        // never leave a partition paused
 //
 // The order that must hold is effect, record, Done, mark, commit. A late commit costs a redelivery,
-// which the record answers; an early one loses a message. So a Slot is finished only when its
-// message is done, durably parked, or the duplicate of one that is done. The package never finishes
-// a Slot by itself.
+// which is skipped because of the record; an early commit loses a message. So a Slot is finished
+// only when its message is done, durably parked, or the duplicate of one that is done. The package
+// never finishes a Slot by itself.
 //
 // The pieces know nothing of each other, except that a [Committer] reads [Tracker]s:
 //

@@ -3,7 +3,7 @@ package pipeline
 import "sync"
 
 // Gather sends items, which are added one by one, in batches. It sends the first item at once; the
-// items that come meanwhile go together after it. So a lone item waits for nothing, and many share
+// items that come meanwhile follow in one batch. So a lone item waits for nothing, and many share
 // round trips. Goroutines exist only while there is something to send.
 //
 // Make one with [NewGather]. All methods are safe for concurrent use.

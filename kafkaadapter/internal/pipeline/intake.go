@@ -28,8 +28,9 @@ type IntakeConfig struct {
 
 // Intake gathers what a channel already holds into batches.
 //
-// A store answers 256 claims in about the time of one, so the size of a batch is the throughput of
-// a partition. But a message must not wait for others that do not come. So Next takes three steps:
+// A store answers 256 claims in about the time of one, so the size of the batches decides the
+// throughput of a partition. But a message must not wait for others that do not come. So Next takes
+// three steps:
 //
 //  1. It waits for the first item, without a limit.
 //  2. It takes the items that are there already, without waiting.
@@ -74,9 +75,9 @@ func NewIntake[T any](source <-chan T, cfg IntakeConfig) (*Intake[T], error) {
 // zero, and returns it with at least one and at most BatchMax items more.
 //
 // When ctx ends, or the source is closed, it returns what it has already taken with a
-// nil error: nothing that was received is ever dropped. With nothing taken it returns
-// batch unchanged and [context.Cause] of ctx, or [ErrSourceClosed]. A context that has
-// already ended takes nothing.
+// nil error: nothing that was received is ever dropped. With nothing taken it returns batch
+// unchanged and [context.Cause] of ctx, or [ErrSourceClosed]. If ctx has already ended, Next takes
+// nothing.
 func (in *Intake[T]) Next(ctx context.Context, batch []T) ([]T, error) {
 	if ctx.Err() != nil {
 		return batch, context.Cause(ctx)

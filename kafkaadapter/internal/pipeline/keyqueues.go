@@ -65,8 +65,8 @@ type KeyQueues[T any] struct {
 	order   Order
 	onStop  func(error)
 
-	// ctx is for the process functions, and not the context of a call: they outlive the Submit that
-	// brought their item, and Drain ends them.
+	// ctx is the context of the process functions. It is not the context of one call, because they
+	// outlive the Submit that brought their item; Drain ends it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -103,12 +103,12 @@ func NewKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	}, nil)
 }
 
-// NewBatchKeyQueues is [NewKeyQueues] for a process function that takes up to Batch items which may
-// run now, those of one key in their order. Each must be settled, exactly once, before process
-// returns or at any time after it: until then its key waits, but not its worker. The slice belongs
-// to process until it returns. When process hands a task over, it puts the zero Task in its place:
-// if process ends its goroutine, the tasks left in the slice are settled for it. An item for which
-// alone is true gets a call to itself; with a nil alone no item does.
+// NewBatchKeyQueues is like [NewKeyQueues], for a process function that takes up to Batch items
+// which may run now, those of one key in their order. Each item must be settled exactly once,
+// before process returns or at any later time: until then its key waits, but not its worker. The
+// slice belongs to process until it returns. When process hands a task over, it puts the zero Task
+// in its place: if process ends its goroutine, the tasks left in the slice are settled for it. An
+// item for which alone is true gets a call to itself; with a nil alone no item does.
 func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	process func(context.Context, []Task[T]), alone func(T) bool) (*KeyQueues[T], error) {
 	switch {
@@ -146,7 +146,7 @@ type Task[T any] struct {
 func (t Task[T]) Settle(v Decision) { t.k.settleAll([]Task[T]{t}, []Decision{v}) }
 
 // SettleAll settles tasks of one KeyQueues, each with the decision at its index. It is cheaper than
-// one after the other.
+// a call of Settle for each.
 func SettleAll[T any](tasks []Task[T], decisions []Decision) {
 	if len(tasks) > 0 {
 		tasks[0].k.settleAll(tasks, decisions)
@@ -160,7 +160,7 @@ func (k *KeyQueues[T]) Submit(key []byte, item T) error {
 	return k.SubmitAll([]T{item}, func(T) []byte { return key })
 }
 
-// SubmitAll is [KeyQueues.Submit] of each item, in order; it takes all of them or none.
+// SubmitAll submits each item as [KeyQueues.Submit] does, in order; it takes all of them or none.
 func (k *KeyQueues[T]) SubmitAll(items []T, key func(T) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 // Causes with which a process function's context ends.
 var (
-	// ErrDrained says that the time to finish was over: the partition is going away.
+	// ErrDrained says that the time to finish is over, because the partition is being given up.
 	ErrDrained = errors.New("pipeline: not finished when the drain ended")
 	// ErrClosed says that the queues were closed without waiting for what ran.
 	ErrClosed = errors.New("pipeline: queues were closed")
@@ -26,8 +26,8 @@ type Drained[T any] struct {
 }
 
 // Halt stops starting items and hands back at once those that do not run, so that others need not
-// wait for them until the running ones have ended. The running ones go on undisturbed. Its answer
-// is that of [KeyQueues.Drain], which must still be called for the running ones.
+// wait for them until the running ones have ended. The running ones go on undisturbed. It returns
+// what [KeyQueues.Drain] returns, which must still be called for the running items.
 func (k *KeyQueues[T]) Halt() Drained[T] {
 	k.quiesce()
 	return k.collect()
@@ -37,10 +37,10 @@ func (k *KeyQueues[T]) Halt() Drained[T] {
 // cancels their context, with a cause that wraps [ErrDrained] and the cause of ctx,
 // and returns without waiting for them to notice. Unfinished items come back.
 //
-// Every submitted item is finished (decision Done), or pending in exactly one answer, or running in
-// the last one. Another call of Halt, Drain or Close asks again for those that were running: each
-// is then finished (and in neither slice), pending or still running. So "drain, then a short grace
-// for handlers that listen to their context" is two calls.
+// Every submitted item is finished (decision Done), or pending in exactly one of the results, or
+// running in the last result. Another call of Halt, Drain or Close asks again for those that were
+// running: each is then finished (and in neither slice), pending or still running. So "drain, then
+// a short grace for handlers that listen to their context" is two calls.
 //
 // With a ctx that never ends, Drain waits as long as the handler runs.
 func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
@@ -48,7 +48,7 @@ func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
 }
 
 // Close cancels running items at once, with the cause [ErrClosed], and waits for them until ctx
-// ends. Its answer is that of [KeyQueues.Drain]. It leaves goroutines behind only if there are
+// ends. It returns what [KeyQueues.Drain] returns. It leaves goroutines behind only if there are
 // items in Running.
 func (k *KeyQueues[T]) Close(ctx context.Context) Drained[T] {
 	k.cancel(ErrClosed)
@@ -82,7 +82,7 @@ func (k *KeyQueues[T]) quiesce() <-chan struct{} {
 	return k.idle
 }
 
-// collect takes every item that does not run out of the queues.
+// collect removes from the queues every item that does not run.
 func (k *KeyQueues[T]) collect() Drained[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()

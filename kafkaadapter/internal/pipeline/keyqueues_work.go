@@ -6,9 +6,9 @@ func (k *KeyQueues[T]) work() {
 	inside := false
 	k.mu.Lock()
 	defer func() {
-		// Reached inside only when process ended this goroutine, by runtime.Goexit or a
-		// panic. A panic continues and ends the program, as it must: nothing here knows what
-		// the handler left half done.
+		// inside is true here only if process ended this goroutine, by runtime.Goexit or a panic. A
+		// panic continues and ends the program, as it must: nothing here knows what the handler
+		// left half done.
 		if inside {
 			k.settleRest(tasks)
 			k.mu.Lock()
@@ -29,8 +29,8 @@ func (k *KeyQueues[T]) work() {
 	}
 }
 
-// takeReady appends the items for one call of process: of each ready queue the head, and those that
-// may run with it.
+// takeReady appends the items for one call of process: the head of each ready queue, and the items
+// that may run with it.
 func (k *KeyQueues[T]) takeReady(tasks []Task[T]) []Task[T] {
 	for len(tasks) < k.batch && k.ready.len() > 0 && !k.stopped() {
 		q := *k.ready.at(0)
@@ -52,7 +52,7 @@ func (k *KeyQueues[T]) isAlone(q *keyQueue[T]) bool {
 	return k.alone != nil && k.alone(*q.items.at(0))
 }
 
-// takeQueue moves items of a queue to those that run, at least the head.
+// takeQueue marks items of a queue as running, at least the head, and appends them to tasks.
 func (k *KeyQueues[T]) takeQueue(q *keyQueue[T], tasks []Task[T], alone bool) []Task[T] {
 	for first := true; first || !alone && len(tasks) < k.batch && q.items.len() > 0 &&
 		!k.isAlone(q); first = false {

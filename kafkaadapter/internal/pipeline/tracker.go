@@ -66,8 +66,8 @@ func (t *Tracker) Track(offset int64) (Slot, error) {
 	return t.TrackAll(1, func(int) int64 { return offset })
 }
 
-// TrackAll is Track of n offsets, in order: all of them or none. It returns the first slot;
-// [Slot.Plus] gives the others.
+// TrackAll tracks n offsets as Track does, in order: all of them or none. It returns the first
+// slot; [Slot.Plus] gives the others.
 func (t *Tracker) TrackAll(n int, offset func(i int) int64) (Slot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *Tracker) check(n int, offset func(i int) int64) error {
 	return nil
 }
 
-// Plus is the slot of the offset that was tracked n offsets after that of s.
+// Plus returns the slot of the n-th offset that was tracked after the offset of s.
 func (s Slot) Plus(n int) Slot { return Slot{tracker: s.tracker, seq: s.seq + uint64(n)} }
 
 // Done finishes the slot and reports whether this call finished it: only the first call does, even
@@ -115,7 +115,8 @@ func (s Slot) Done() bool {
 	return s.tracker.FinishAll(1, func(int) Slot { return s }) == 1
 }
 
-// FinishAll is [Slot.Done] of n slots of this tracker. It returns how many it has finished.
+// FinishAll finishes n slots of this tracker, as [Slot.Done] does. It returns how many it has
+// finished.
 func (t *Tracker) FinishAll(n int, slot func(i int) Slot) (done int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

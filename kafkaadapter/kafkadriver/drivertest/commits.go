@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Of Kafka's protocol.
+// Keys of requests and codes of errors in Kafka's protocol.
 const (
 	commitAPI    = 8
 	heartbeatAPI = 12
@@ -31,7 +31,8 @@ const (
 type refusal struct {
 	name string
 	code int16
-	// retried answers may be repeated by the client itself, within an attempt.
+	// retried says that after this answer the client itself may repeat the commit, within an
+	// attempt.
 	retried bool
 }
 
@@ -169,8 +170,9 @@ func fencedCause(s *scene) {
 	}
 }
 
-// Handlers are canceled before a hook is called. The hook gives the client all the time that it
-// needs to join again: a client that has joined again before the answer is judged is still fenced.
+// Handlers are canceled before a hook is called. The hook takes as long as the client needs to join
+// again: even if the client has joined again before the driver judges the answer, the member is
+// fenced.
 func fencedBeforeHooks(s *scene) {
 	fenced(s, unknownMember, func(g *gateway) {
 		select {
@@ -181,9 +183,9 @@ func fencedBeforeHooks(s *scene) {
 	})
 }
 
-// forgotten expels members that still have partitions when not everything is committed after some
-// time. A failure only tells the member that it is gone; the brokers may wait for the member
-// forever.
+// forgotten expels the members that still have partitions, if not everything is committed after
+// some time. An injected failure only tells a member that it is gone; the brokers do not know that,
+// and may wait for the member forever.
 func (s *scene) forgotten() {
 	s.Helper()
 	begun := time.Now()

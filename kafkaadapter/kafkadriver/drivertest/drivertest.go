@@ -36,14 +36,15 @@ const (
 // required.
 type Driver struct {
 	// Cluster starts brokers without topics, and ends them with t.Cleanup. It is called once for
-	// each row and mode. The brokers must allow sessions of 2 s. They must have members of
-	// ServerSide send a heartbeat every 100 ms, and expel a silent one after some 10 s.
+	// each row and mode. The brokers must allow sessions of 2 s. In the mode ServerSide they must
+	// ask members for a heartbeat every 100 ms, and expel a silent member after some 10 s.
 	Cluster func(t testing.TB) Cluster
 	// New makes a consumer that does not run yet. Its client looks for new topics and partitions at
 	// least every second, and sends heartbeats every 100 ms.
 	New func(m Member) (Consumer, error)
 	// Producer makes a producer that gives a letter up after about 5 s, and is closed with
-	// t.Cleanup. A letter of more than limit bytes is too large for it. 0 means any size.
+	// t.Cleanup. A letter of more than limit bytes is too large for it. A limit of 0 allows any
+	// size.
 	Producer func(t testing.TB, brokers []string, limit int) kafkaadapter.Producer
 	// Code returns the protocol's error code in an error of the client, and 0 if there is none.
 	Code func(err error) int16
@@ -57,7 +58,7 @@ type Driver struct {
 	Lacks map[string]string
 }
 
-// Member has what a consumer is made of.
+// Member describes a consumer that [Driver].New makes.
 type Member struct {
 	// Brokers, Group and Topics say where it is a member.
 	Brokers []string
@@ -68,9 +69,9 @@ type Member struct {
 	// Session is how long the member may be silent, and Rebalance how long a rebalance waits for
 	// it. In a mode that leaves one of them to the brokers, it is not used.
 	Session, Rebalance time.Duration
-	// Instance makes it a static member. Empty: it is not static.
+	// Instance makes it a static member, unless it is empty.
 	Instance string
-	// FetchBytes bounds a fetch of one partition. 0: the client's default.
+	// FetchBytes bounds a fetch of one partition. 0 means the client's default.
 	FetchBytes int
 	// Dial makes its connections. A driver whose client has no such setting ignores it, and has
 	// "members/crash" in Lacks.
@@ -87,7 +88,7 @@ type Consumer interface {
 	Progress() []kafkaadapter.Progress
 }
 
-// Cluster has the brokers of one row. Its methods are safe for concurrent use.
+// Cluster controls the brokers of one row. Its methods are safe for concurrent use.
 type Cluster interface {
 	// ListenAddrs are the addresses of the brokers.
 	ListenAddrs() []string
@@ -97,7 +98,7 @@ type Cluster interface {
 	DeleteTopic(topic string) error
 	// TopicID is a topic's UUID as Kafka's tools write it, empty where there is no such topic.
 	TopicID(topic string) string
-	// AddPartitions raises the number of a topic's partitions to this one.
+	// AddPartitions raises the number of a topic's partitions to partitions.
 	AddPartitions(ctx context.Context, topic string, partitions int32) error
 	// DeleteRecords deletes the messages before an offset.
 	DeleteRecords(topic string, partition int32, before int64) error
@@ -182,7 +183,7 @@ type row struct {
 	name string
 	// prevents says what a driver that fails the row does to its users.
 	prevents string
-	// each is set for rows in which partitions move: the result may depend on the mode.
+	// each is set for rows in which partitions move, because their result may depend on the mode.
 	each  bool
 	story func(s *scene)
 }
@@ -198,7 +199,7 @@ func (r row) modes(d Driver) []Mode {
 	return []Mode{""}
 }
 
-// in is the name of the row in a mode.
+// in returns the name of the row in a mode.
 func (r row) in(m Mode) string { return strings.TrimSuffix(r.name+"/"+string(m), "/") }
 
 func (r row) run(t *testing.T, d Driver, m Mode) {

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Too much in flight pauses a partition, and others go on; Progress says so.
+// A partition with too many messages in flight is paused, which Progress reports, and others go on.
 func pause(s *scene) {
 	s.topic(orders, 2)
 	g := newGateway()
@@ -81,7 +81,7 @@ func progressInHooks(s *scene) {
 	s.once(40)
 }
 
-// One Run at a time, and another one after it.
+// A second Run is refused while the first one works; after it, another one works.
 func runOnce(s *scene) {
 	s.topic(orders, 1)
 	running := make(chan struct{}, 2)

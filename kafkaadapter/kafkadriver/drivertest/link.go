@@ -26,7 +26,7 @@ func (l *link) set(down bool) {
 	l.down = down
 }
 
-// lost is how many ends did not reach the store.
+// lost returns how many completions did not reach the store.
 func (l *link) lost() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -36,7 +36,7 @@ func draining(d time.Duration) change {
 	return configured(func(c *kafkaadapter.Config) { c.Tuning.Drain = d })
 }
 
-// deduper makes one on a store.
+// deduper makes a Deduper on a store.
 func (s *scene) deduper(store dedup.Store) *dedup.Deduper {
 	s.Helper()
 	d, err := dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: s.lease,
@@ -177,7 +177,8 @@ func (g *gateway) handle(ctx context.Context, _ *kafkaadapter.Message) error {
 	}
 }
 
-// only makes a handler that sends only the chosen messages through the gateway.
+// only returns a handler that sends the chosen messages through the gateway, and is done with all
+// others at once.
 func (g *gateway) only(chosen func(*kafkaadapter.Message) bool) kafkaadapter.Handler {
 	return func(ctx context.Context, m *kafkaadapter.Message) error {
 		if chosen(m) {
@@ -187,7 +188,7 @@ func (g *gateway) only(chosen func(*kafkaadapter.Message) bool) kafkaadapter.Han
 	}
 }
 
-// running is how many have come to the gateway.
+// running returns how many messages have come to the gateway.
 func (g *gateway) running() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

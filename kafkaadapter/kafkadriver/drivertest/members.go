@@ -19,7 +19,7 @@ func slow(d time.Duration) kafkaadapter.Handler {
 	}
 }
 
-// claims follows the hooks of members, and knows the owner of each partition.
+// claims learns the owner of each partition from the hooks of members.
 type claims struct {
 	s     *scene
 	mu    sync.Mutex
@@ -27,7 +27,7 @@ type claims struct {
 	moved int
 }
 
-// of makes the hooks of a member.
+// of returns the change that gives a member these hooks.
 func (c *claims) of(name string) change {
 	return configured(func(cfg *kafkaadapter.Config) {
 		cfg.Observer.Assigned = func(topic string, p, _ int32) {
@@ -93,8 +93,8 @@ func rebalance(s *scene) {
 	assert.Empty(s, s.groupErrors())
 }
 
-// Messages of a former assignment do not reach the next one: when a partition comes back, no
-// message that another member has not handled is passed over.
+// Messages of a former assignment do not reach the next one: when a partition comes back, it
+// continues at the first message that no member has handled.
 func comeAndGo(s *scene) {
 	s.topic(orders, 2)
 	stay := s.join(slow(2 * time.Millisecond))

@@ -21,7 +21,7 @@ var (
 	errGone = errors.New("the partition was lost")
 )
 
-// owner gives partitions to members, and is the store of a member that has them.
+// owner grants partitions to a member, and is also the member's store.
 type owner struct {
 	dedup.Store
 	s *scene
@@ -161,7 +161,7 @@ func ownLost(s *scene) {
 		return err
 	}, s.owning(o))
 	<-g.inside
-	// or some of what is refused is not of partition 0
+	// otherwise some of the refused calls of Acquire would not be for partition 0
 	s.eventually(func() (both bool, _ string) {
 		o.look(func() { both = len(o.held) == 2 })
 		return both, "the other partition is not owned"
@@ -185,7 +185,7 @@ func ownLost(s *scene) {
 	require.ErrorIs(s, g.ended()[0], dedup.ErrLeaseLost)
 }
 
-// The generation of an assignment is the group's, also in the hook.
+// Both Owning.Acquire and the hook Assigned get the generation of the group.
 func ownGeneration(s *scene) {
 	s.topic(orders, 1)
 	s.produce(0, 0, 1)

@@ -32,7 +32,7 @@ func (s *scene) deadLetters(limit int) (kafkaadapter.Producer, parkFunc) {
 	return p, park
 }
 
-// readDeadLetters reads n of them, as a driver would deliver them.
+// readDeadLetters reads n dead letters, as a driver would deliver them.
 func (s *scene) readDeadLetters(n int) []*kafkaadapter.Message {
 	s.Helper()
 	found := make(chan *kafkaadapter.Message, 2*n)

@@ -31,7 +31,7 @@ const (
 
 var errBroken = errors.New("broken")
 
-// position is a partition of a topic, as one group sees it if there is a group.
+// position is a partition of a topic, as one group sees it unless group is empty.
 type position struct {
 	group, topic string
 	partition    int32
@@ -189,7 +189,7 @@ func (s *scene) send(all ...*kafkaadapter.Message) {
 	require.NoError(s, s.cluster.Produce(s.Context(), all...))
 }
 
-// affect is the effect of a message.
+// affect performs the effect of a message.
 func (s *scene) affect(m *kafkaadapter.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,8 +73,8 @@ func recreated(s *scene) {
 	assert.True(s, lines > 0 && lines <= int64(gone), "%d lines in the log", lines)
 }
 
-// origin is the metadata of a commit, and how many of six messages are read after it, of which four
-// are committed.
+// origin is the metadata with which four of six messages were committed before a member joined, and
+// how many effects the member then has.
 type origin struct {
 	metadata func(s *scene) string
 	effects  int

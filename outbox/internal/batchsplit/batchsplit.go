@@ -9,13 +9,15 @@ import (
 
 type orderKey struct{ topic, key string }
 
-// Resend sends the messages whose result is suspect again, one by one and in their order. A broker
+// Resend sends again the messages whose result is suspect, one by one and in their order. A broker
 // refuses a batch as a whole, such as one with a record that is too large, and does not say which
-// record is the reason. Resend marks a message that is refused alone by outbox.Reject.
+// record is the reason. If a message is refused even alone, Resend marks its error by
+// outbox.Reject.
 //
-// It does not send a message again after an earlier one of its orderKey has failed, which it would
-// overtake. Nor does it when a later one of its orderKey is acknowledged, which has overtaken it:
-// the relay must know of that. When ctx ends the other results stay as they are.
+// It does not send a message again if an earlier one of its orderKey has failed, because the
+// message would overtake it. It also does not if a later one of its orderKey is acknowledged: that
+// one has overtaken the message, and the relay must know of it. When ctx ends the other results
+// stay as they are.
 func Resend(ctx context.Context, messages []outbox.Message, results []error,
 	suspect func(error) bool, send func(i int) error) {
 	acknowledged := map[orderKey]int{} // the last one
