@@ -8,11 +8,11 @@ type Answer uint8
 const (
 	Unknown Answer = iota // the filter cannot say, and Reason says why: do as without a filter
 	Maybe                 // the id may have been marked: ask the store
-	// none of the marks that the filter must be fed has the id; see the package comment
+	// no mark that the filter must be fed has the id; see the package comment
 	ProvenNew
 )
 
-// String is the answer in lower case, as it stands in metrics.
+// String returns the answer in lower case, as metrics name it.
 func (a Answer) String() string {
 	switch a {
 	case Maybe:
@@ -24,7 +24,7 @@ func (a Answer) String() string {
 	}
 }
 
-// Reason says why an answer is Unknown. It is None with the other answers.
+// Reason says why an answer is Unknown. It is None for the other answers.
 type Reason uint8
 
 // The reasons.
@@ -33,7 +33,7 @@ const (
 	Loading           // a Feed was begun and has not been opened yet
 	NotCovered        // no Feed, or a generation within the window has marks that were not fed
 	Expired           // the time given to Feed.Open or Feed.Through is over
-	// the feed said that marks may have passed it by, or that its right to feed is gone
+	// the feed reported that it may have missed marks, or that it may feed no longer
 	Lost
 	Shared    // others write marks that this filter is not fed
 	Saturated // the bits are set, but with so many others set, that says nothing
@@ -45,7 +45,7 @@ const (
 var reasonNames = [reasons]string{"", "loading", "not_covered", "expired", "lost", "shared",
 	"saturated", "other_key"}
 
-// String is the reason as it stands in metrics; "" for None.
+// String returns the reason as metrics name it, and "" for None.
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]

@@ -17,7 +17,7 @@ const group = 32
 // lock, allocates nothing and reads no clock. Where the bits do not fit the caches of the
 // processor, an id takes as long as memory takes to answer. In a batch these waits overlap, so that
 // WhereAll takes half the time of as many calls of Where. It does not compare the ids of a batch:
-// of two that are the same, both may be ProvenNew.
+// an id that is in it twice may be ProvenNew both times.
 func (f *Filter) WhereAll(batch []Query) (oldest int64) {
 	t := f.live.Load()
 	var n [3]uint64

@@ -9,8 +9,8 @@ import (
 	peer "github.com/bits-and-blooms/bloom/v3"
 )
 
-// classic is a Bloom filter of bits-and-blooms behind a lock: an id has its k bits anywhere. The
-// library's own hash has no key, so it gets the SipHash of the id, which nobody can choose.
+// classic is a Bloom filter of bits-and-blooms behind a lock. The k bits of an id may lie anywhere.
+// The library's own hash has no key, so it gets the SipHash of the id, which nobody can choose.
 type classic struct {
 	mu    sync.RWMutex
 	f     *peer.BloomFilter
@@ -22,7 +22,7 @@ func newClassic(size uint64, hashes int) *classic {
 	return &classic{f: peer.FromWithM(words, uint(size), uint(hashes)), words: words}
 }
 
-// key is the digest as bytes.
+// key returns the digest as bytes.
 func (d digest) key() (b [16]byte) {
 	binary.LittleEndian.PutUint64(b[:], d.block)
 	binary.LittleEndian.PutUint64(b[8:], d.bits)
@@ -59,7 +59,7 @@ func (c *classic) sample() (fill, rate float64) {
 	return fill, math.Pow(fill, float64(c.f.K()))
 }
 
-// keys returns how many ids produce this fill.
+// keys estimates how many ids were added from fill, the share of bits that are set.
 func (c *classic) keys(fill float64) float64 {
 	size := float64(c.f.Cap())
 	fill = min(fill, 1-1/(size+1)) // if all bits are set, at least so many ids
@@ -80,15 +80,16 @@ func (c *classic) or(at int, words []uint64) {
 	}
 }
 
-// classicBits returns the number of bits a key that reach the goal, and how many of them a key sets
-// (Bloom's formula: https://en.wikipedia.org/wiki/Bloom_filter#Optimal_number_of_hash_functions).
+// classicBits returns the number of bits per key that reach the goal, and how many of them a key
+// sets (Bloom's formula:
+// https://en.wikipedia.org/wiki/Bloom_filter#Optimal_number_of_hash_functions).
 func classicBits(goal float64) (perKey float64, hashes int) {
 	hashes = max(1, int(math.Round(-math.Log2(goal))))
-	// Enough bits for this k, which is rounded, and so not quite the best one.
+	// The rounded k is not quite the best one, so compute the bits that are enough for it.
 	return -float64(hashes) / math.Log(1-math.Pow(goal, 1/float64(hashes))), hashes
 }
 
-// classicRate is the expected rate of false positives.
+// classicRate returns the expected rate of false positives.
 func classicRate(perKey float64, hashes int) float64 {
 	return math.Pow(1-math.Exp(-float64(hashes)/perKey), float64(hashes))
 }

@@ -2,10 +2,10 @@
 //
 // A Bloom filter has no false negatives for the ids that were added to it. But it knows nothing of
 // ids that were never added. A filter that was emptied or restarted, or that sees the marks of one
-// process out of three, denies ids that others have marked. So this one answers ProvenNew only
+// process out of three, denies ids that others have marked. So this filter answers ProvenNew only
 // while a [Feed] vouches, generation by generation, that every mark within the window was fed to
-// it, and until when that holds. In every other case the answer is Unknown and says why. Maybe
-// never means duplicate: ask the store.
+// the filter. The Feed also says until when that holds. In every other case the answer is Unknown
+// and says why. Maybe never means duplicate: ask the store.
 //
 //	f, err := bloom.New(bloom.Options{Window: 6 * time.Hour, Rate: 500})
 //	feed, err := f.Rebuild(ctx, bloom.Source{Name: "orders"}, scan, nil) // what the store has
@@ -33,14 +33,14 @@
 //		}
 //	}
 //
-// Neither reads the clock. The caller compares it with the time given to [Feed.Open]: once a batch
-// before it asks, and again when it grants.
+// Neither method reads the clock. The caller compares the clock with the time given to [Feed.Open]:
+// once per batch before it asks, and again when it grants.
 //
 // # Time
 //
 // Ids are kept in generations, slices of the window. A generation is dropped when the whole window
 // and one more slice have passed since its end by Options.Clock. The index of the newest generation
-// never goes back, so a clock that stands or is set back makes the filter forget later, never
+// never goes back, so a clock that stops or is set back makes the filter forget later, never
 // earlier.
 //
 // # Order
@@ -56,6 +56,6 @@
 //
 // # Attack
 //
-// Ids are hashed with SipHash-2-4 under a secret. Whoever does not know it cannot choose ids that
-// make another one Maybe.
+// Ids are hashed with SipHash-2-4 under a secret. An attacker who does not know the secret cannot
+// choose ids that make another id Maybe.
 package bloom

@@ -16,7 +16,7 @@ const (
 	Covered
 )
 
-// String is the kind as it stands in logs.
+// String returns the kind as logs name it.
 func (k EventKind) String() string {
 	switch k {
 	case Rotated:
@@ -44,9 +44,10 @@ type Event struct {
 }
 
 // OnState makes the filter call fn with its state at each event: the share of bits set, the
-// estimated and the observed rate of false positives, and why nothing is New, "" if it can be. It
-// replaces an earlier fn; nil ends the calls. fn is called like Options.OnEvent. Package dedup
-// finds this method by its name, and reports the state of the filter to an Observer.
+// estimated and the observed rate of false positives, and the reason why no id can be New. The
+// reason is "" if ids can be New. It replaces an earlier fn; nil ends the calls. fn is called like
+// Options.OnEvent. Package dedup finds this method by its name, and reports the state of the filter
+// to an Observer.
 func (f *Filter) OnState(fn func(fill, estimated, observed float64, reason string)) {
 	if fn == nil {
 		f.onState.Store(nil)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// ErrDead is the answer of a Feed that may feed no more: a newer one was begun, or it said Lost.
+// ErrDead is the error of a Feed that may feed no longer: a newer Feed was begun, or it called
+// Lost.
 var ErrDead = errors.New("bloom: the feed is dead: a newer one was begun, or it was lost")
 
 // Source says where marks come from.
@@ -25,8 +26,8 @@ type Feed struct {
 	lost   bool // under Filter.mu
 }
 
-// Begin starts a Feed. Everything is Unknown(Loading) from here on, and the Feed before is dead.
-// Bits that are set stay: they can only make New rarer.
+// Begin starts a Feed. From here on, every answer is Unknown(Loading) and the previous Feed is
+// dead. Bits that are set stay: they can only make New rarer.
 func (f *Filter) Begin(source Source) *Feed {
 	fd := &Feed{f: f, source: source}
 	f.change(func(t *table) (*table, []Event) {
@@ -37,7 +38,7 @@ func (f *Filter) Begin(source Source) *Feed {
 	return fd
 }
 
-// uncovered returns the table with nothing in it known to be complete.
+// uncovered returns the table without any coverage: no generation counts as complete.
 func (t *table) uncovered(why Reason) *table {
 	next := *t
 	next.covered, next.fed, next.before = 0, false, why
@@ -45,7 +46,7 @@ func (t *table) uncovered(why Reason) *table {
 	return &next
 }
 
-// newestIndex is the largest index whose end fits a Duration.
+// newestIndex returns the largest index whose end fits a Duration.
 func (f *Filter) newestIndex() int64 { return math.MaxInt64/int64(f.slice) - MaxSlices - 2 }
 
 // open opens gen if it is newer than all generations.
@@ -60,10 +61,10 @@ func (fd *Feed) open(gen int64) (*table, error) {
 	return fd.f.rotate(gen), nil
 }
 
-// Add remembers an id in the generation that its mark belongs to. If that is newer than all, Add
-// opens it: the index is the store's, and the filter forgets what then falls out of the window.
-// Call it before the mark is sent. An id from before the window is left out. After a newer Begin
-// the answer is ErrDead, and nothing is written; after Lost the id is still added.
+// Add remembers an id in the generation that its mark belongs to. If that generation is newer than
+// all others, Add opens it, because the store decides the index. The filter then forgets what falls
+// out of the window. Call it before the mark is sent. An id from before the window is left out.
+// After a newer Begin, Add returns ErrDead and writes nothing; after Lost, it still adds the id.
 func (fd *Feed) Add(gen int64, id [16]byte) error {
 	f := fd.f
 	if f.feed.Load() != fd {
@@ -96,9 +97,9 @@ func (fd *Feed) claim(how func(t *table) *table) error {
 	return err
 }
 
-// Covered says that every mark of gen, up to this sequence of the source, was fed, and that later
-// ones will be, before they are sent. A generation that is older than the window is left out; one
-// that is newer than all is opened.
+// Covered declares that every mark of gen up to the source's sequence number through was fed, and
+// that later marks will be fed before they are sent. Covered ignores a generation that is older
+// than the window, and opens one that is newer than all others.
 func (fd *Feed) Covered(gen int64, through uint64) error {
 	if _, err := fd.open(gen); err != nil {
 		return err
@@ -118,11 +119,11 @@ func (t *table) cover(gen int64, through uint64) *table {
 	return &next
 }
 
-// Open says that every mark of the source passes Add before it is sent, from the first Open of this
-// Feed until the time given: generations that begin after that first Open are covered from their
-// start. Call it again to renew. After a gap, renew only if nobody else can have written in it,
-// which an unchanged epoch of your own proves; otherwise Begin anew. The time is compared on the
-// monotonic clock and on the wall clock, and is over when it is over on either.
+// Open declares that from the first Open of this Feed until the given time, every mark of the
+// source passes Add before it is sent. So generations that begin after that first Open are covered
+// from their start. Call it again to renew. After a gap, renew only if nobody else can have written
+// during the gap, which an unchanged epoch of your own proves; otherwise call Begin again. The time
+// is compared on the monotonic clock and on the wall clock, and is over when it is over on either.
 func (fd *Feed) Open(until time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t
@@ -132,8 +133,8 @@ func (fd *Feed) Open(until time.Time) error {
 }
 
 // Through says that every mark that was committed before at was fed. It is for a filter that
-// follows a store to which others write: only Absent uses it. Generations that begin after
-// the first call are covered as far as at reaches. An earlier at than before changes nothing.
+// follows a store to which others write: only Absent uses it. Generations that begin after the
+// first call are covered up to at. A call with an earlier at changes nothing.
 func (fd *Feed) Through(at time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t
@@ -145,8 +146,8 @@ func (fd *Feed) Through(at time.Time) error {
 	})
 }
 
-// Lost takes back all that the Feed has said: everything is Unknown for this reason, which is Lost
-// where it is None. Only a new Feed can cover again. A dead feed loses nothing.
+// Lost takes back all that the Feed has declared: every answer is Unknown for the given reason. If
+// that reason is None, it becomes Lost. Only a new Feed can cover again. A dead feed loses nothing.
 func (fd *Feed) Lost(why Reason) {
 	if why == None {
 		why = Lost

@@ -64,7 +64,7 @@ func New(o Options) (*Filter, error) {
 // Plan returns the plan that New made of its options.
 func (f *Filter) Plan() Plan { return f.plan }
 
-// index is the generation of now by the clock.
+// index returns the index of the generation that now belongs to, by Options.Clock.
 func (f *Filter) index(now instant) int64 { return floorDiv(f.clock(now), f.slice) }
 
 func (f *Filter) clock(now instant) time.Duration {
@@ -91,8 +91,8 @@ func (f *Filter) at(now instant) *table {
 	return t
 }
 
-// rotate makes index the newest generation, if it is newer: the index never goes back. It returns
-// the table that was live then.
+// rotate makes index the newest generation if it is newer than the present one, because the index
+// never goes back. It returns the table that is live after that.
 func (f *Filter) rotate(index int64) *table {
 	return f.change(func(t *table) (*table, []Event) {
 		if index <= t.newest {
@@ -116,16 +116,16 @@ func (f *Filter) change(how func(*table) (*table, []Event)) *table {
 }
 
 // Add remembers an id in the newest generation. Call it before the id's effect or its mark is sent:
-// a bit too many is harmless, one too few is a duplicate. A Check that begins after Add has
-// returned finds it, until the window is over. It takes no lock but for the first id of a
-// generation and for growth.
+// an extra bit is harmless, but a missing bit lets a duplicate through. A Check that begins after
+// Add has returned finds the id, until the window is over. It takes a lock only for the first id of
+// a generation and for growth.
 func (f *Filter) Add(id [16]byte) {
 	f.addFrom(f.at(f.instant(time.Now())), f.secret.id(id))
 }
 
 // addFrom writes into the newest generation of t, and into what has become the newest meanwhile.
-// The table is read again after the write. If it were only read before it, the generation could be
-// dropped in between, and the id would be in bits that nobody looks at.
+// The table is read again after the write. If it were read only before the write, the generation
+// could be dropped in between, and the id would be in bits that nobody looks at.
 func (f *Filter) addFrom(t *table, d digest) {
 	for {
 		f.write(t.last(), d)
@@ -141,8 +141,9 @@ func (f *Filter) addFrom(t *table, d digest) {
 // and allocates nothing, unless it is the first to see that a slice of time is over.
 //
 // ProvenNew holds at the moment of the call, on the condition that nobody adds the same id
-// meanwhile: make sure that one caller at a time has an id before it asks the filter. Before you
-// grant something because of it, check again that the time given to [Feed.Open] is not over.
+// meanwhile: make sure that only one caller at a time works on an id before it asks the filter.
+// Before you grant something because of it, check again that the time given to [Feed.Open] is not
+// over.
 func (f *Filter) Check(id [16]byte) (Answer, Reason) {
 	now := f.instant(time.Now())
 	t := f.at(now)
@@ -173,8 +174,8 @@ func (t *table) answer(hit bool) (Answer, Reason) {
 
 // Where is Check for callers who know where the marks of each generation lie: bit i of in says that
 // generation oldest+i may hold the id. It reads no clock: it opens no generation, and the caller
-// itself checks the time given to Feed.Open when it grants something. If the answer is Unknown, in
-// says nothing of the generations that are not covered.
+// itself checks the time given to Feed.Open when it grants something. If the answer is Unknown, the
+// bits of in for generations that are not covered mean nothing.
 func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, reason Reason) {
 	t := f.live.Load()
 	d := f.secret.id(id)
@@ -191,8 +192,8 @@ func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, rea
 	return t.oldest(), in, answer, reason
 }
 
-// Absent reports whether id is certainly in no mark that was committed longer ago than the duration
-// before. Otherwise it returns why it cannot say so: the text of the Reason, or "maybe".
+// Absent reports whether it is certain that no mark with this id was committed longer ago than the
+// duration before. Otherwise it returns why it cannot say so: the text of the Reason, or "maybe".
 // Unlike Check it needs only Feed.Through. It costs as much as Check.
 func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason string) {
 	now := f.instant(time.Now())
@@ -212,7 +213,8 @@ func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason 
 	return answer == ProvenNew, why.String()
 }
 
-// reaches reports whether all that was committed longer ago than the duration before was fed.
+// reaches reports whether every mark that was committed longer ago than the duration before was
+// fed.
 func (t *table) reaches(now instant, before time.Duration) bool {
 	return t.through != instant{} && now.since(t.through) <= before
 }

@@ -11,11 +11,11 @@ import (
 type FollowConfig struct {
 	// Every is the time between the beginnings of two scans. Required.
 	Every time.Duration
-	// Overlap is how long a mark can take from its time to being visible to a scan: a commit that
-	// hangs for longer is missed. Required.
+	// Overlap is the longest delay between a mark's time and the moment when a scan can see the
+	// mark. A commit that hangs for longer is missed. Required.
 	Overlap time.Duration
 	// Scan yields every mark that is visible and whose time is at most age ago, with its age now.
-	// It returns the error of its context or of yield. Required.
+	// It stops when its context ends or yield fails, and returns that error. Required.
 	Scan func(ctx context.Context, age time.Duration,
 		yield func(id [16]byte, age time.Duration) error) error
 	// Progress is called now and then, and at the end of a scan, with its progress. Default: nil.
@@ -35,10 +35,10 @@ func (c FollowConfig) check() error {
 }
 
 // Follow begins a Feed and keeps it close behind a store. It scans the whole window first. Then,
-// once per Every, it scans the marks that are younger than the beginning of the last scan less
-// Overlap. After each scan it sets Feed.Through to the beginning of the scan less Overlap, so that
-// Absent can prove older ids absent. A scan that fails is reported to Progress and repeated from
-// where the last good one was. Meanwhile Through stands still, and answers become Unknown. Follow
+// once per Every, it scans the marks made since Overlap before the beginning of the last scan.
+// After each scan it sets Feed.Through to the beginning of the scan less Overlap, so that Absent
+// can prove older ids absent. A scan that fails is reported to Progress. The next scan starts where
+// the failed scan started. Meanwhile Through stands still, and answers become Unknown. Follow
 // returns when ctx ends, with its cause, or with ErrDead when another Feed was begun.
 func (f *Filter) Follow(ctx context.Context, source Source, c FollowConfig) error {
 	if err := errors.Join(c.check(), source.check()); err != nil {
@@ -68,7 +68,7 @@ func (f *Filter) Follow(ctx context.Context, source Source, c FollowConfig) erro
 	}
 }
 
-// followOnce scans what came since last; everything the first time.
+// followOnce scans the marks that came since last, or the whole window if last is zero.
 func (f *Filter) followOnce(ctx context.Context, feed *Feed, c FollowConfig, last time.Time) error {
 	began := time.Now()
 	age := f.slice * time.Duration(f.plan.Generations)

@@ -9,7 +9,7 @@ import (
 // sampleBlocks is how many blocks an estimate looks at.
 const sampleBlocks = 4096
 
-// layer holds ids: blocks, or where there are none, a classic filter.
+// layer holds ids in blocks, or in a classic filter if it has no blocks.
 //
 // Blocks are a split-block Bloom filter without a lock: an id has one block, and in it one bit in
 // each of the eight words. The design is that of Putze, Sanders and Singler, "Cache-, hash- and
@@ -19,7 +19,7 @@ type layer struct {
 	classic *classic
 }
 
-// block is one cache line: Go aligns an array of many of them to a page.
+// block is exactly one cache line, because Go aligns an array of many blocks to a page.
 type block [blockWords]atomic.Uint64
 
 func newLayer(bits uint64) *layer { return &layer{blocks: make([]block, bits/blockBits)} }
@@ -32,7 +32,7 @@ func (f *Filter) newLayer(bits uint64) *layer {
 	return newLayer(bits)
 }
 
-// words is how many words of 64 bits it has.
+// words returns the number of 64-bit words of the layer.
 func (l *layer) words() int {
 	if l.classic != nil {
 		return len(l.classic.words)
@@ -74,7 +74,7 @@ func (l *layer) touch(d digest) {
 	}
 }
 
-// mask is the first half of what an id needs in a block, worked out once for all generations.
+// mask is the first half of what an id needs in a block, computed once for all generations.
 type mask [blockWords / 2]uint64
 
 func (d digest) mask() mask { return mask{d.bit(0), d.bit(1), d.bit(2), d.bit(3)} }
@@ -118,7 +118,7 @@ func (l *layer) sample() (fill, rate float64) {
 	return fill / looked, rate / looked
 }
 
-// keys returns how many ids produce this fill.
+// keys estimates how many ids were added from fill, the share of bits that are set.
 func (l *layer) keys(fill float64) float64 {
 	if l.classic != nil {
 		return l.classic.keys(fill)
@@ -128,7 +128,7 @@ func (l *layer) keys(fill float64) float64 {
 	return blocks * math.Log(1-fill) / math.Log(63.0/64)
 }
 
-// load copies words from at on. Bits may be added meanwhile.
+// load fills words with those of the layer, from word number at on. Bits may be added meanwhile.
 func (l *layer) load(at int, words []uint64) {
 	if l.classic != nil {
 		l.classic.load(at, words)
@@ -139,7 +139,7 @@ func (l *layer) load(at int, words []uint64) {
 	}
 }
 
-// or adds the bits of words from at on.
+// or adds the bits of words to the layer, from word number at on.
 func (l *layer) or(at int, words []uint64) {
 	if l.classic != nil {
 		l.classic.or(at, words)

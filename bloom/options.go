@@ -26,23 +26,23 @@ type Options struct {
 	// Slices is the number of generations that the window is cut into, 1 to MaxSlices: more of them
 	// forget sooner after the window and cost more work in a Check. Default DefaultSlices.
 	Slices int
-	// Rate is the number of new ids a second, as a mean over the busiest slice. Required.
+	// Rate is the number of new ids per second, as a mean over the busiest slice. Required.
 	Rate float64
 	// FalsePositives is the goal for how often one Check says Maybe of an id that was never added,
 	// over all generations: 1e-6 to 0.1. Default DefaultFalsePositives.
 	FalsePositives float64
 	// Kind is how ids are kept. Default Blocked.
 	Kind Kind
-	// MaxBytes bounds the memory of all bits, growth included. A plan above it is an error of New.
-	// Default twice Plan.Bytes.
+	// MaxBytes bounds the memory of all bits, growth included. New returns an error for a plan
+	// above it. Default twice Plan.Bytes.
 	MaxBytes int64
 	// Secret is the 16 bytes that key the hash, and KeyID, of at most 255 bytes, names them in
-	// snapshots. Whoever knows the secret can craft ids that make another id Maybe. Default:
-	// random, and then nothing can be saved.
+	// snapshots. An attacker who knows the secret can craft ids that make another id Maybe.
+	// Default: random, and then nothing can be saved.
 	Secret []byte
 	KeyID  string
-	// Clock returns the time that has passed for certain, from any origin: it may be late by up to
-	// one slice, and never ahead. A value below an earlier one changes nothing. It is called by
+	// Clock returns a time that has certainly passed, counted from any origin: it may be up to one
+	// slice late, and is never ahead. A value below an earlier one changes nothing. It is called by
 	// Check and Add, from many goroutines. Snapshots need a clock that saver and loader share: the
 	// store's time as this process last heard it. Default: monotonic time since New.
 	Clock func() time.Duration
@@ -54,17 +54,17 @@ type Options struct {
 // Kind is a layout of bits.
 type Kind uint8
 
-// The kinds. Both prove the same; a snapshot of one is refused by a filter of the other.
+// The kinds. Both kinds prove the same, but a filter of one kind refuses a snapshot of the other.
 const (
 	// Blocked keeps the eight bits of an id in one cache line and takes no lock.
 	Blocked Kind = iota
 	// Classic keeps them anywhere, in a filter of github.com/bits-and-blooms/bloom behind a lock
-	// for each generation. It is smaller, and several times as slow, WhereAll too:
-	// docs/reference/bloom.md has figures.
+	// for each generation. It is smaller, but several times slower, also with WhereAll: see the
+	// figures in docs/reference/bloom.md.
 	Classic
 )
 
-// String is the kind in lower case.
+// String returns the kind in lower case.
 func (k Kind) String() string {
 	switch k {
 	case Blocked:
@@ -125,7 +125,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// slice is the length of a generation, rounded up so that Slices of them are a window.
+// slice returns the length of a generation, rounded up so that Slices of them are a window.
 func (o Options) slice() time.Duration {
 	return (o.Window + time.Duration(o.Slices) - 1) / time.Duration(o.Slices)
 }

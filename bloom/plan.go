@@ -11,10 +11,10 @@ const (
 	maxKeys    = 1 << 40         // of a slice: what lies above is a wrong unit
 )
 
-// Plan says how large a filter of these options is, without making it. The expectation for
-// Blocked is Poisson's: how many ids fall into a block varies, and a block of i ids answers wrongly
-// with (1-(63/64)^i)^8.
-// The goal is shared out among the generations by the union bound. An error names the field.
+// Plan says how large a filter of these options is, without making it. How many ids fall into a
+// block varies, so the rate for Blocked is an expectation over Poisson's distribution: a block of i
+// ids answers wrongly with probability (1-(63/64)^i)^8. The goal is shared out among the
+// generations by the union bound. An error names the field.
 func (o Options) Plan() (Plan, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -37,7 +37,7 @@ func (o Options) Plan() (Plan, error) {
 	return p, nil
 }
 
-// sized is the plan of one generation. For both kinds the bits are whole blocks.
+// sized returns the plan of one generation. For both kinds the bits are whole blocks.
 func (o Options) sized(keys, goal float64) Plan {
 	p := Plan{SliceKeys: uint64(keys), Hashes: blockWords}
 	var perKey float64
@@ -56,7 +56,7 @@ func (o Options) sized(keys, goal float64) Plan {
 	return p
 }
 
-// bitsPerKey is the least number of bits that reach the goal.
+// bitsPerKey returns the least number of bits that reach the goal.
 func bitsPerKey(goal float64) float64 {
 	low, high := 1.0, 512.0
 	for high-low > 1e-3 {
@@ -69,8 +69,8 @@ func bitsPerKey(goal float64) float64 {
 	return high
 }
 
-// blockedRate is the expected rate of false positives of a split-block filter with so many bits a
-// key.
+// blockedRate returns the expected rate of false positives of a split-block filter with so many
+// bits a key.
 func blockedRate(perKey float64) float64 {
 	mean := blockBits / perKey
 	sum := 0.0

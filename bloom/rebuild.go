@@ -19,9 +19,10 @@ type Progress struct {
 
 // Rebuild begins a Feed and covers all generations with what scan yields: the id of every mark
 // within the window that the source has, and the generation that it belongs to. From the call on,
-// every mark must pass Add before it is sent, and nobody else may write marks. Then the Feed can be
-// opened. scan returns the error of its context or of yield. progress, which may be nil, is called
-// now and then and at the end. When scan fails, or ctx ends, the Feed is lost and nothing is New.
+// every mark must pass Add before it is sent, and nobody else may write marks. The Feed that
+// Rebuild returns can be opened. scan must stop when its context ends or yield fails, and return
+// that error. Rebuild calls progress, which may be nil, now and then and at the end. When scan
+// fails, or ctx ends, the Feed is lost and nothing is New.
 func (f *Filter) Rebuild(ctx context.Context, source Source,
 	scan func(ctx context.Context, yield func(gen int64, id [16]byte) error) error,
 	progress func(Progress),

@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// Load adds a snapshot to the filter, under the Feed that was begun last, whose Source must have
-// the name that is wanted. Epoch and Seq of want are the source's now. It needs what Save needs.
+// Load adds a snapshot to the filter, under the Feed that was begun last. The Source of that Feed
+// must have the name in want. Epoch and Seq of want are the current ones of the source. It needs
+// what Save needs.
 //
 // Generations that were saved closed, and whose time is over here as well, come back covered: Load
-// returns their indexes. The bits of the others are added, which proves nothing. Nor does a
-// snapshot that is older than the last mark. A generation that is out of the window, or whose count
-// of bits is wrong, is left out alone. For every other flaw the answer is a *SnapshotError and
-// nothing is loaded. Until its end is read, the snapshot is held in addition to the filter: up to
-// MaxBytes more.
+// returns their indexes. The bits of other generations are added too, but they prove nothing. A
+// snapshot that is older than the last mark proves nothing either. If one generation is out of the
+// window, or its count of bits is wrong, only that generation is left out. For every other flaw the
+// answer is a *SnapshotError and nothing is loaded. Until its end is read, the snapshot is held in
+// addition to the filter: up to MaxBytes more.
 func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 	if err := errors.Join(f.storable(), want.check()); err != nil {
 		return nil, err
@@ -41,7 +42,8 @@ func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 	return f.install(feed, list)
 }
 
-// otherKey makes the refusal visible while nothing else covers the filter.
+// otherKey makes answers Unknown(OtherKey) while nothing covers the filter, so that the refusal is
+// visible.
 func (f *Filter) otherKey(err error) {
 	var refused *SnapshotError
 	if !errors.As(err, &refused) ||
@@ -141,7 +143,8 @@ func (f *Filter) decodeHeader(d *decoder, want Source) int {
 	return n
 }
 
-// decodeGeneration takes from left what the bits need before it allocates them.
+// left is how many bytes may still be allocated: decodeGeneration subtracts the bytes of each layer
+// before it allocates the layer.
 func (f *Filter) decodeGeneration(d *decoder, left *uint64) loaded {
 	g := loaded{index: int64(d.uint64()), through: d.uint64()}
 	closed, layers := d.byte(), int(d.byte())
@@ -182,8 +185,8 @@ func (l *layer) read(d *decoder, sum hash.Hash) (set uint64) {
 	return set
 }
 
-// install adds the bits, and then says what is covered by them. Only a generation that was closed
-// when it was saved is: an open one lacks what was marked since.
+// install adds the bits, and then covers the generations that were closed when they were saved. An
+// open generation lacks the ids that were marked since.
 func (f *Filter) install(feed *Feed, list []loaded) (covered []int64, err error) {
 	now := f.instant(time.Now())
 	t, over := f.at(now), f.index(now)

@@ -22,9 +22,9 @@ type saving struct {
 // Options.Secret, KeyID and Clock, and a Feed that was begun. Adds may continue meanwhile.
 //
 // A generation is saved as closed only when it is covered, its time is over by the clock, and the
-// time given to Feed.Open is not over. Then it has every mark that it can have, and proves
-// something to whoever loads it. So an owner that was paused while another one wrote never closes a
-// generation.
+// time given to Feed.Open is not over. A closed generation has every mark that it can have, so it
+// proves something to a filter that loads it. An owner that was paused while another one wrote
+// never closes a generation.
 func (f *Filter) Save(w io.Writer, gens ...int64) error {
 	if err := f.storable(); err != nil {
 		return err

@@ -66,9 +66,9 @@ func (s *sipState) end(last uint64) digest {
 	return digest{block: first, bits: s.finish()}
 }
 
-// id is SipHash-2-4 with 128 bits of output, of the 16 bytes of an id. The state is four variables,
-// and the compiler inlines the rounds. So the state stays in registers, which makes id twice as
-// fast as sum.
+// id returns the SipHash-2-4 of the 16 bytes of an id, with 128 bits of output. The state is four
+// variables, and the compiler inlines the rounds. So the state stays in registers, which makes id
+// twice as fast as sum.
 func (k secret) id(id [16]byte) digest {
 	m0, m1 := binary.LittleEndian.Uint64(id[:8]), binary.LittleEndian.Uint64(id[8:])
 	s := k.start()
@@ -95,7 +95,7 @@ func (k secret) id(id [16]byte) digest {
 	return digest{block: first, bits: v0 ^ v1 ^ v2 ^ v3}
 }
 
-// sum is the same function of any bytes.
+// sum returns the same hash of any bytes.
 func (k secret) sum(p []byte) digest {
 	s := k.start()
 	last := uint64(len(p)) << 56

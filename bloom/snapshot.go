@@ -18,7 +18,7 @@ const (
 	snapshotVersion = 1
 )
 
-// stored is the kind as it stands in a snapshot.
+// stored returns the kind as snapshots hold it.
 func (k Kind) stored() byte { return byte(k) + 1 }
 
 // check identifies the secret: it is the digest of a fixed text. It says nothing about the digest
@@ -35,12 +35,12 @@ const (
 	RefusedTruncated Refusal = "truncated" // it ends early, or could not be read
 	RefusedTrailing  Refusal = "trailing"  // something comes after its end
 	RefusedChecksum  Refusal = "checksum"  // it is not what was saved
-	// another secret, by its name: answers are Unknown(OtherKey) until a feed is open
+	// it names another secret: answers are Unknown(OtherKey) until a feed is open
 	RefusedKeyID  Refusal = "key id"
 	RefusedSecret Refusal = "secret" // another secret under that name; answers are the same
 	RefusedSource Refusal = "source" // of another source
 	RefusedEpoch  Refusal = "epoch"  // newer than the one that is wanted
-	// it knows of writes that the source does not have: they were lost there
+	// it has writes that the source has lost
 	RefusedSequence Refusal = "sequence"
 	RefusedSizes    Refusal = "sizes" // of a filter with other options, or above MaxBytes
 )

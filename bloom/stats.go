@@ -2,7 +2,8 @@ package bloom
 
 import "sync/atomic"
 
-// stripes are the copies of the counters: goroutines that ask for different ids seldom meet in one.
+// stripes is the number of copies of the counters. Goroutines that ask for different ids seldom
+// write to the same copy.
 const stripes = 16
 
 type counts struct {
@@ -36,7 +37,7 @@ func (f *Filter) countAll(n *[3]uint64, why Reason) {
 type Stats struct {
 	Fill      float64 // share of bits set, mean of the generations that have any
 	Estimated float64 // rate of false positives over all generations, by their bits
-	// answers reported to Wrong, as a share of these and of ProvenNew; 0 before the first
+	// the answers reported to Wrong, as a share of these and all ProvenNew; 0 before the first
 	Observed      float64
 	KeysEstimated float64 // ids in all generations, by their bits
 	Bytes         uint64  // allocated for bits
@@ -47,7 +48,7 @@ type Stats struct {
 	Reason        Reason          // why nothing is New now; Expired is not reported here
 }
 
-// Wrong says that n answers Maybe were false positives: the store knew no mark.
+// Wrong reports that n answers Maybe were false positives: the store had no mark of the id.
 func (f *Filter) Wrong(n int) {
 	if n > 0 {
 		f.wrong.Add(uint64(n))
@@ -77,8 +78,8 @@ func (f *Filter) Stats() Stats {
 }
 
 // State returns what OnState reports, as of now: the share of bits set, the estimated and the
-// observed rate of false positives, and why nothing is New, "" if it can be. See [Stats], also for
-// what it costs.
+// observed rate of false positives, and the reason why no id can be New, or "" if ids can be New.
+// See [Stats], also for what it costs.
 func (f *Filter) State() (fill, estimated, observed float64, reason string) {
 	s := f.Stats()
 	return s.Fill, s.Estimated, s.Observed, s.Reason.String()

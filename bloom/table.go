@@ -12,7 +12,7 @@ type table struct {
 	ends    time.Duration // the newest, by Options.Clock
 	gens    []*generation // of newest-len+1 to newest
 	covered uint64        // bit i: every mark of gens[i] was fed
-	// a live Feed was opened: what begins from here on is covered from its start
+	// a live Feed was opened: a generation that begins from here on is covered from its start
 	fed       bool
 	before    Reason // why there is no coverage while it is not fed
 	saturated bool
@@ -33,14 +33,14 @@ func (f *Filter) instant(at time.Time) instant {
 
 func (i instant) before(other instant) bool { return i.mono < other.mono && i.wall < other.wall }
 
-// since is the longer of the times that have passed on both clocks.
+// since returns the longer of the times that have passed on both clocks.
 func (i instant) since(earlier instant) time.Duration {
 	return max(i.mono-earlier.mono, time.Duration(i.wall-earlier.wall))
 }
 
 func (t *table) oldest() int64 { return t.newest - int64(len(t.gens)) + 1 }
 
-// gen is the generation of that index, nil when it is not alive.
+// gen returns the generation of that index, nil when it is not alive.
 func (t *table) gen(index int64) *generation {
 	if index < t.oldest() || index > t.newest {
 		return nil
@@ -52,9 +52,9 @@ func (t *table) last() *generation { return t.gens[len(t.gens)-1] }
 
 func (t *table) full() uint64 { return 1<<len(t.gens) - 1 }
 
-// moved is the table with index as its newest generation. A generation that begins while a feed is
-// open is covered from its first mark on. One that falls out takes its bits and its coverage with
-// it.
+// moved returns the table with index as its newest generation. A generation that begins while a
+// feed is open is covered from its first mark on. A generation that falls out of the window takes
+// its bits and its coverage with it.
 func (f *Filter) moved(t *table, index int64) *table {
 	next := *t
 	next.newest, next.ends = index, f.end(index)
@@ -81,7 +81,7 @@ func (f *Filter) end(index int64) time.Duration {
 	return time.Duration(index+1) * f.slice
 }
 
-// reason is why nothing can be New, whatever the time is.
+// reason returns why no id can be New, apart from the time given to Feed.Open.
 func (t *table) reason() Reason {
 	switch {
 	case !t.fed:
@@ -103,7 +103,7 @@ func (t *table) has(d digest) bool {
 	return false
 }
 
-// estimated is the rate of false positives over all generations.
+// estimated returns the rate of false positives over all generations.
 func (t *table) estimated() float64 {
 	passes := 1.0
 	for _, g := range t.gens {

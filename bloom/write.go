@@ -1,7 +1,7 @@
 package bloom
 
 // growAt is the multiple of its goal at which a layer gets the next one. saturatedAt is the
-// multiple of the filter's goal, over all generations, at which a hit says nothing any more.
+// multiple of the filter's goal, over all generations, at which a hit becomes meaningless.
 const (
 	growAt      = 1.5
 	saturatedAt = 4
@@ -39,8 +39,8 @@ func (f *Filter) firstLayer(g *generation) []*layer {
 	return layers
 }
 
-// weigh estimates g by its bits. A g that is too full gets another layer of twice the size, with
-// half the goal. Where MaxBytes forbids that, hits become Unknown.
+// weigh estimates the rate of false positives of g from its bits. A g that is too full gets another
+// layer of twice the size, with half the goal. Where MaxBytes forbids that, hits become Unknown.
 func (f *Filter) weigh(g *generation) {
 	f.grow.Lock()
 	last, _ := g.sample()
@@ -56,7 +56,7 @@ func (f *Filter) weigh(g *generation) {
 	}
 }
 
-// goal is the rate at which layer n of a generation may answer wrongly.
+// goal returns the rate at which layer n of a generation may answer wrongly.
 func (f *Filter) goal(n int) float64 {
 	return f.opts.FalsePositives / float64(f.plan.Generations) / float64(uint64(1)<<n)
 }
@@ -77,7 +77,7 @@ func (f *Filter) enlarge(g *generation) bool {
 	return true
 }
 
-// bytes is the memory of all generations, counting those that have no id yet as planned.
+// bytes returns the memory of all generations, counting those that have no id yet as planned.
 func (f *Filter) bytes(t *table) (n uint64) {
 	for _, g := range t.gens {
 		n += max(g.bytes(), f.plan.Bits/8)

@@ -76,8 +76,8 @@ func (d *Deduper) listenAndClaim(ctx context.Context, key string, req *driver.Cl
 	return d.claimListening(ctx, key, req, forDo, x, deadline)
 }
 
-// claimListening asks until it has an answer for the caller. It returns nil when x has ended
-// and the caller has to listen to another one.
+// claimListening asks until it has an answer for the caller. It returns nil when x has ended and
+// the caller has to listen to another Key.
 func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool,
 	x *waiting.Key, deadline time.Time) *Claim {
@@ -104,8 +104,8 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 	}
 }
 
-// claimOnce makes one claim attempt. Concurrent calls of a key share an attempt, so it takes part
-// in the one that is under way, if there is one.
+// claimOnce makes one claim attempt. Concurrent calls of a key share an attempt: if another call's
+// attempt is under way, claimOnce waits for its answer.
 func (d *Deduper) claimOnce(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool) (c *Claim) {
 	if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
@@ -165,8 +165,9 @@ func newAttempt(forDo bool) *attempt {
 	return &own.attempt
 }
 
-// follow returns the answer of the attempt under way, or what the cache has learned since. If no
-// answer holds for this request, answered is false: the caller has to make attempt own, and end it.
+// follow returns the answer of the attempt under way, or what the cache has learned since. If
+// neither holds for this request, answered is false: own is then the attempt under way, and the
+// caller has to make and end it.
 func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimRequest,
 	own *singleflight.Flight[*Claim]) (c *Claim, answered bool) {
 	for {
@@ -182,15 +183,16 @@ func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimReque
 		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
 			return d.newClaim(ctx, key, req, cached), true
 		}
-		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
+		// Use Observed, not Outcome, because in Observe mode the leader runs whatever the answer
+		// was.
 		leader := fl.Result()
 		ans := shared(leader, req)
 		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.takeUncertain {
 			continue // the attempt under way did not ask for uncertain keys
 		}
 		if gains(req, &ans, leader) {
-			// this request may take over what the leader met or won, or the leader left the
-			// key alone
+			// this request may take over the claim that the leader met or won, or the leader left
+			// the key alone
 			continue
 		}
 		if leader.cancelled && leader.Observed == Unknown ||

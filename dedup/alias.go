@@ -5,7 +5,8 @@ import "github.com/onceward/onceward/dedup/driver"
 // Short names for what package driver defines and most programs write. The rest is reached through
 // package driver.
 type (
-	// Store keeps claims and records. [Memory] and package redisadapter make one.
+	// Store keeps claims and records. [Memory] returns one; other packages, such as redisadapter,
+	// have more.
 	Store = driver.Store
 	// Record is what a store knows of one key.
 	Record = driver.Record

@@ -24,9 +24,9 @@ type claimResult struct {
 	answer *driver.Answer // points into what the store returned
 	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
 	validUntil time.Duration
-	// open: the store may hold a claim under our token, and no caller has got it.
+	// open is true if the store may hold a claim under our token that no caller has got.
 	open bool
-	// renewal is why a claim of ours could not be renewed before its use.
+	// renewal is the error of the renewal of a claim of ours before its use.
 	renewal error
 }
 
@@ -43,7 +43,7 @@ func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []drive
 }
 
 // plain reports whether an answer to a first send is final, provided that it came in time.
-// Nearly all are, and then nothing is allocated for another send.
+// Nearly all answers are final, and then nothing is allocated for another send.
 func plain(a *driver.Answer) bool {
 	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
@@ -187,8 +187,9 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []driver.ClaimRequest,
 		case ans.Held:
 			a.validUntil = d.validFrom(sent)
 		default:
-			// Another owner took the key over between the claim and its renewal. Never Unknown:
-			// FailOpen would run the effect while another owner is known to exist.
+			// Another owner took the key over between the claim and its renewal. The answer must
+			// not be Unknown: then FailOpen would run the effect while another owner is known to
+			// exist.
 			a.answer = &driver.Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}

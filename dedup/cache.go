@@ -39,7 +39,7 @@ func newCache(cfg *Config, store Store, life *drain.Group) *cache {
 	return c
 }
 
-// clock is the monotonic time since the cache was made.
+// clock returns the monotonic time since the cache was made.
 func (c *cache) clock() time.Duration { return time.Since(c.start) }
 
 // stamp is when a question was asked.
@@ -104,8 +104,8 @@ func (c *cache) get(ctx context.Context, id *driver.ID,
 	return ans, false
 }
 
-// answer is get for a caller that keeps the answer. For a miss it returns nil, and allocates
-// nothing.
+// answer does the work of get for a caller that keeps the answer. For a miss it returns nil, and
+// allocates nothing.
 func (c *cache) answer(ctx context.Context, id *driver.ID, fp *driver.Fingerprint) *driver.Answer {
 	if c == nil {
 		return nil
@@ -190,8 +190,8 @@ func (c *cache) forget(id driver.ID) {
 }
 
 const (
-	// forgetsEvery bounds the age of the newest look at a store's Forgets when a hit is
-	// served. So it is also how long another process's Forget can go unnoticed here.
+	// forgetsEvery is the longest time since the newest look at a store's Forgets for which a hit
+	// is served. So another process's Forget can go unnoticed here for that long.
 	forgetsEvery = time.Second
 	// forgetsAhead is when a busy cache looks again, so that its hits never wait. It is
 	// also the pause after a look that failed.
@@ -243,8 +243,8 @@ func (w *forgetWatch) readAt() time.Duration {
 	return time.Duration(w.last.Load())
 }
 
-// covers reports whether a hit at now may be served when the store was last asked at read. It
-// starts the next look early, so that hits need not wait for it.
+// covers reports whether a hit may be served at the time now if the store was last asked at the
+// time read. It starts the next look early, so that hits need not wait for it.
 func (w *forgetWatch) covers(read, now time.Duration) bool {
 	if w == nil {
 		return true

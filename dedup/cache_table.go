@@ -186,7 +186,7 @@ func (s *cacheSet) find(id *driver.ID, tag uint8) (int, *cacheEntry) {
 }
 
 // matchTags marks the bytes of head that equal tag, all in one step (Hacker's Delight,
-// 6-1), except the byte of the hit bits. It may mark one too many.
+// 6-1), except the byte of the hit bits. It may mark one byte too many.
 func matchTags(head uint64, tag uint8) uint64 {
 	const ones, highs = 0x0101010101010101, 0x80808080808080
 	x := head ^ ones*uint64(tag)
@@ -263,7 +263,7 @@ func (t *cacheTable) oldest(s *cacheSet, l *cacheLock, now time.Duration) int {
 	return -1
 }
 
-// shrink drops entries until the budget is kept, one of each set in turn.
+// shrink drops one entry of each set in turn, until the table is within its budget.
 func (t *cacheTable) shrink(now time.Duration) {
 	for t.bytes.Load() > t.budget {
 		s, l := t.lock(t.hand.Add(1) % uint64(len(t.sets)))

@@ -168,7 +168,7 @@ func (d *Deduper) askRecord(ctx context.Context, id driver.ID) driver.Answer {
 	return take(d.reads, call, d.reads.Do(ctx, call))
 }
 
-// failedAnswer is the answer to a call that has none from its store.
+// failedAnswer returns the answer to a call that has none from its store.
 func failedAnswer(err error) driver.Answer {
 	var left *coalesce.AbandonedError
 	if errors.As(err, &left) {

@@ -94,9 +94,9 @@ func (c *Claim) Err() error {
 }
 
 // Fence returns the fencing number of the claim, which only grows per key. Hand it to an effect
-// that can refuse a smaller one. Once it has been read, a nil return of the handler no longer
-// proves the effect if the lease is lost: see [EffectApplied]. It is zero for a claim that is not
-// acquired, or runs without one (Observe mode, FailOpen).
+// that can refuse a smaller one. Once the number has been read, a nil return of the handler no
+// longer proves the effect if the lease is lost: see [EffectApplied]. It is zero if the claim is
+// not acquired, or the effect runs without a claim (Observe mode, FailOpen).
 func (c *Claim) Fence() uint64 {
 	if c.Outcome != Acquired || c.shadow {
 		return 0
@@ -225,7 +225,7 @@ func EffectApplied(ctx context.Context) bool {
 	return ok
 }
 
-// attemptOf is what a handler learns of its claim.
+// attemptOf returns what a handler learns of its claim.
 func attemptOf(c *Claim) Attempt { return Attempt{Key: c.Key, Number: c.Attempt, claim: c} }
 
 // shared returns the answer for another caller of a key, once the first caller's claim attempt is
@@ -245,13 +245,13 @@ func shared(first *Claim, req *driver.ClaimRequest) driver.Answer {
 	if bound.Conflicts(req.Fingerprint) {
 		ans.Outcome = Mismatch
 	} else if ans.Outcome == Mismatch {
-		// The first request did not match the record; this one may.
+		// The first request did not match the record, but this request may match it.
 		ans.Outcome = outcomeOf(first.Record)
 	}
 	return ans
 }
 
-// outcomeOf is what a record means to a caller whose fingerprint agrees with it.
+// outcomeOf returns what a record means to a caller whose fingerprint agrees with it.
 func outcomeOf(rec Record) driver.Outcome {
 	switch {
 	case terminal(rec.State):

@@ -50,9 +50,9 @@ type claimBatch struct {
 	aliases []alias
 	send    []driver.ClaimRequest
 	index   []int // where each item of send is in reqs
-	// room holds the requests: those that are sent in front, in order, and the others at the
-	// back. It is put back when every request has its answer, because then neither the claims
-	// nor the store refer to it.
+	// room holds the requests: the sent ones are at the front, in order, and the others at the
+	// back. It is put back into the pool when every request has its answer, because then neither
+	// the claims nor the store refer to it.
 	room   []driver.ClaimRequest
 	learnt bool
 	kept   *keptRoom // of the claims
@@ -183,9 +183,9 @@ func (b *claimBatch) fill(ctx context.Context, n int, ans *driver.Answer, validU
 	}
 }
 
-// newAlias makes the claim of a key that occurred before in its batch. The answer to the
-// first may say nothing about this one: when the first was a Mismatch, this one may agree
-// with the record, and asks for itself.
+// newAlias makes the claim of a key that occurred before in its batch. The answer to the first may
+// not hold for the repetition. When the first was a Mismatch, for example, the repetition may agree
+// with the record, so newAlias asks the store about it.
 func (d *Deduper) newAlias(ctx context.Context, key string, req *driver.ClaimRequest,
 	first *Claim) *Claim {
 	ans := shared(first, req)

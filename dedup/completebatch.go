@@ -24,8 +24,8 @@ func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error 
 	return unlessNil(errs)
 }
 
-// unlessNil returns the errors of a batch, which are from errorSlabs, or nil when there is
-// none among them.
+// unlessNil returns errs, the errors of a batch, or nil when all of them are nil. They are from
+// errorSlabs.
 func unlessNil(errs []error) []error {
 	for _, err := range errs {
 		if err != nil {

@@ -58,8 +58,9 @@ type Config struct {
 	// MaxWaiters bounds the calls that wait. One more is answered InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store; with package layered, one call of up to
-	// three. It must be shorter than LeaseTTL. Default: a third of LeaseTTL, at most two seconds.
+	// StoreTimeout bounds one round trip to the store, or with package layered one call, which
+	// makes up to three round trips. It must be shorter than LeaseTTL. Default: a third of
+	// LeaseTTL, at most two seconds.
 	StoreTimeout time.Duration
 
 	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is recorded as
@@ -101,9 +102,9 @@ const (
 	minDefaultHold    = time.Hour
 )
 
-// margin is how much earlier a lease ends on its owner's clock: 1 % for the drift of two
-// clocks plus 2 ms for timers, as implementations of Redis's distributed lock algorithm
-// (Redlock) do.
+// margin returns how much earlier a lease ends on its owner's clock: 1 % for the drift of two
+// clocks plus 2 ms for timers, as implementations of Redis's distributed lock algorithm (Redlock)
+// do.
 func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
 
 // complete returns the configuration with its defaults, or names the first bad field.
@@ -172,8 +173,8 @@ func (c *Config) setDefaults() {
 }
 
 // Resolution is what Config.Resolve answers about an uncertain key. Resolve asks the downstream
-// whether the effect has happened, best by the Attempt.DownstreamKey that the effect was sent
-// with. The zero Resolution, or an error, is "still unknown": the next call asks again.
+// whether the effect has happened, preferably by the Attempt.DownstreamKey that the effect was sent
+// with. The zero Resolution, or an error, means "still unknown": the next call asks again.
 //
 // [Do] and Claim call Resolve, but not in Observe mode; ClaimBatch and Seen never do. Across all
 // processes, one caller of a key at a time calls it, under a claim that counts as an attempt and is

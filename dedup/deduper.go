@@ -85,11 +85,11 @@ func New(store Store, cfg Config) (*Deduper, error) {
 // Config returns the configuration in force, with the defaults filled in.
 func (d *Deduper) Config() Config { return d.cfg }
 
-// clock is the monotonic time since New. It has a third of the bytes of a time.Time, and there are
-// many claims. A claim that began to count at first is valid until validFrom(first).
+// clock returns the monotonic time since New. It has a third of the bytes of a time.Time, and there
+// are many claims. A claim whose lease began at first is valid until validFrom(first).
 func (d *Deduper) clock() time.Duration { return time.Since(d.start) }
 
-// at returns the time at which clock read what it is given, monotonic reading included.
+// at converts a reading of clock to a time, which has a monotonic reading.
 func (d *Deduper) at(clock time.Duration) time.Time { return d.start.Add(clock) }
 
 func (d *Deduper) validFrom(first time.Duration) time.Duration {
@@ -111,7 +111,7 @@ func checkStore(field string, store Store) error {
 	return nil
 }
 
-// isNil reports whether an interface holds a nil of its type.
+// isNil reports whether value is a nil pointer, map, func, slice or channel.
 func isNil(value any) bool {
 	switch v := reflect.ValueOf(value); v.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan:
@@ -181,10 +181,10 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 }
 
 // Close refuses new calls with [ErrClosed] and waits until running handlers, claims kept alive,
-// and calls under way have ended. When ctx ends first, it cancels the context of what still runs
-// with ErrClosed as cause and returns an error that says how much that was: those claims lapse,
-// and their keys run again elsewhere. Claims that are already held can still be completed and
-// released, also after Close. Close may be called again.
+// and calls under way have ended. When ctx ends first, it cancels the contexts of the handlers that
+// still run, with ErrClosed as cause, and returns an error that says how many calls or handlers
+// were left. Their claims lapse, and their keys run again elsewhere. Claims that are already held
+// can still be completed and released, also after Close. Close may be called again.
 //
 // While the store does not answer, a Deduper tries every second, for up to ten minutes, to
 // release claims whose callers have gone. Close tries a last time.
@@ -216,7 +216,8 @@ func (d *Deduper) storeError(id driver.ID, err error) {
 	}
 }
 
-// idAttr is how a key appears in logs: by its whole ID, under which its record can be looked up.
+// idAttr returns how a key appears in logs: by its whole ID, under which its record can be looked
+// up.
 func idAttr(id driver.ID) slog.Attr { return slog.String("key_id", hex.EncodeToString(id[:])) }
 
 // prepare checks the request and makes the store's form of it in req, without a token.
@@ -229,7 +230,7 @@ func (d *Deduper) prepare(r *Request, req *driver.ClaimRequest) error {
 	return d.prepareAs(id, r, req)
 }
 
-// prepareAs is prepare for a request whose ID is known.
+// prepareAs does the work of prepare for a request whose ID is known.
 func (d *Deduper) prepareAs(id driver.ID, r *Request, req *driver.ClaimRequest) error {
 	label := r.Label
 	if label != "" {

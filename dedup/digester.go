@@ -52,10 +52,10 @@ func (g *digester) id(r *Request) (driver.ID, error) {
 	return driver.ID(g.hash.Sum(g.sum[:0])[:len(driver.ID{})]), nil
 }
 
-// printableWords is keytext.PrintableASCII for eight bytes at a time. A byte that is not printable
-// ASCII has its highest bit set: in itself, after adding one (0x7f), or after subtracting a
-// space. A carry or borrow can only come from a lower byte that is not printable either. So
-// the lowest such byte always shows, and that is enough.
+// printableWords does the work of keytext.PrintableASCII, eight bytes at a time. A byte that is not
+// printable ASCII has its highest bit set: in itself, after adding one (0x7f), or after subtracting
+// a space. A carry or borrow can only come from a lower byte that is not printable either. So the
+// lowest such byte always shows, and that is enough.
 func printableWords(text []byte) bool {
 	const ones, spaces, highest = 0x0101010101010101, 0x2020202020202020, 0x8080808080808080
 	for ; len(text) >= 8; text = text[8:] {

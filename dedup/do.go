@@ -31,8 +31,8 @@ import (
 //   - one for which [OutcomeUnknown] is true: with the value when its record was not confirmed,
 //     without it when the lease had lapsed before fn began.
 //
-// Acknowledge the message when [CanAck] is true of the error. Have it redelivered when
-// [CanRetry] or OutcomeUnknown is. Otherwise park it or stop.
+// Acknowledge the message when [CanAck] is true of the error. Have it redelivered when [CanRetry]
+// or OutcomeUnknown is true. Otherwise park it or stop.
 //
 // While the store is down, claiming gives up after four times Config.StoreTimeout and up to 100
 // ms of backoff, or when ctx ends; with thousands of calls at once some wait longer. After the

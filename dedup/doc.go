@@ -48,6 +48,6 @@
 //
 // A [Store] keeps claims and records: [Memory] in this process, package redisadapter in Redis,
 // package sqladapter in a database, and package layered in two of them. Package driver is the
-// contract for writing another one, and package deduptest proves it. This package depends on the
-// standard library alone.
+// contract for a store of your own, and package deduptest tests a store against it. This package
+// depends on the standard library alone.
 package dedup

@@ -63,13 +63,13 @@ func IsPermanent(err error) bool {
 
 // CanAck reports whether the message is done and may be acknowledged. It is true for nil, for
 // [ErrNoResult], and for a failure for good ([IsPermanent]) unless its record was refused, lost
-// with the lease, or not confirmed. It does not promise a value: read one when err is nil, and
-// where [Do] says so.
+// with the lease, or not confirmed. It does not promise a value: read the value when err is nil,
+// and where [Do] says so.
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
-// Where none is, park the message or stop. That is so for bad input, a mismatch, an uncertain
-// effect that nobody asks about, an unreadable record, a closed Deduper, and the error of a
-// canceled handler.
+// Where none of them is true, park the message or stop. That is so for bad input, a mismatch, an
+// uncertain effect that nobody asks about, an unreadable record, a closed Deduper, and the error of
+// a canceled handler.
 func CanAck(err error) bool {
 	var input *InputError
 	switch {
@@ -89,8 +89,8 @@ func CanAck(err error) bool {
 // is safe.
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
-// CanRetry reports whether the same call may succeed later without anybody's help, and nothing
-// about it is unknown. It is false for nil.
+// CanRetry reports whether the same call may succeed later without anybody's help, and its outcome
+// is not unknown. It is false for nil.
 func CanRetry(err error) bool {
 	switch {
 	case CanAck(err), OutcomeUnknown(err):
@@ -179,9 +179,10 @@ func isNotStarted(err error) bool {
 	return errors.As(err, &e)
 }
 
-// unresolvedError is ErrUncertain of a key that Resolve was asked about without success. Asking
-// again may help, unlike for a key that nobody asks about. The cause is about the question, not
-// the key: a Resolve that failed for good, or has an unknown outcome, does not make the key so.
+// unresolvedError is an ErrUncertain for a key about which Resolve could not find anything out.
+// Asking again may help, unlike for a key that nobody asks about. The cause is the error of
+// Resolve, not of the key: that Resolve failed for good, or had an unknown outcome, does not mean
+// the same of the key.
 type unresolvedError struct{ cause error }
 
 var errStillUnknown = errors.New("still unknown")
@@ -222,7 +223,8 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// forgiven keeps an InputError, the caller's own mistake, and drops the rest: Observe fails nobody.
+// forgiven keeps an InputError, the caller's own mistake, and drops every other error, because
+// Observe mode fails no caller.
 func forgiven(err error) error {
 	var input *InputError
 	if errors.As(err, &input) {
@@ -238,7 +240,7 @@ func notSent(err error) bool {
 }
 
 // mayHaveExecuted reports whether the store may hold a claim although it answered with err.
-// It does not when it looked and refused, or was not asked.
+// It reports false when the store looked and refused, or was not asked.
 func mayHaveExecuted(err error) bool {
 	if err == nil || notSent(err) {
 		return false

@@ -12,8 +12,8 @@ import (
 // in one round trip where the store can: a consumer that always has a next batch saves half its
 // round trips. The ends are on record when the call returns, not before, so commit the offsets
 // of done one batch later. End the last batch, and whatever a rebalance takes, with
-// CompleteBatch. A key of reqs that is also among done may be answered as it was before its end.
-// With ErrClosed, the claims of done were ended if possible.
+// CompleteBatch. If a key of reqs is also among done, its answer may be the one from before its
+// end. With ErrClosed, the claims of done were ended if possible.
 func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {

@@ -25,9 +25,8 @@ const maxFailureText = 1 << 10
 // [ErrLeaseLost] means that the claim was no longer ours. Claim.Stored shows what was found
 // instead, and the effect may have happened twice. An error for which [OutcomeUnknown] is true
 // means that the record was not confirmed before the lease or ctx ended: do not acknowledge. A
-// claim that is nil, was not acquired, or has ended otherwise is an [*InputError], the only
-// error in Observe mode. Calling Complete again is harmless, and returns what the first call
-// did.
+// claim that is nil, was not acquired, or has ended otherwise causes an [*InputError], the only
+// error in Observe mode. Calling Complete again is harmless, and returns what the first call did.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
@@ -66,7 +65,7 @@ func finishOne(ctx context.Context, done Completion) error {
 	return d.endOne(ctx, &done, new([1]driver.Finish))
 }
 
-// endOne is finish for a single call. change is zero; the store may keep it.
+// endOne does the work of finish for a single call. change is zero; the store may keep it.
 func (d *Deduper) endOne(ctx context.Context, done *Completion,
 	change *[1]driver.Finish) (err error) {
 	e := completion{change: &change[0]}
@@ -119,9 +118,10 @@ type completion struct {
 
 // worthTrying reports whether to send an end without an answer once more. The effect has
 // happened, so only the record stands between it and a second run. Sending continues until
-// the lease ends, because then another owner may be at work. Renewals do not prolong it: a
-// store that renews and cannot record would hold its caller forever. A release does no more
-// than the end of the lease, and in Observe mode nobody is to wait.
+// the lease ends, because then another owner may be at work. Renewals do not prolong that time: a
+// store that renews but cannot record would hold its caller forever. A release is sent at most
+// askTimes times, because the end of the lease does the same. So is every end in Observe mode,
+// where nobody is to wait.
 func (d *Deduper) worthTrying(e *completion, tries int) bool {
 	if (e.change.State == driver.StateReleased || d.cfg.Mode == Observe) && tries >= askTimes {
 		return false
@@ -203,7 +203,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit ||
 			c.noResult && len(item.Result) > 0
 		if !change.NoResult && !c.noResult {
-			// A copy: the batch it is sent in may outlive a canceled call.
+			// Copy the result: the batch that sends it may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
 		}
 		change.MayOverwrite = c.noResult && !c.takesOver && !change.Irreversible
@@ -214,7 +214,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 	}
 }
 
-// failureText is the text of err, cut between two characters.
+// failureText returns the text of err, cut between two characters.
 func failureText(err error) []byte {
 	text := err.Error()
 	if len(text) <= maxFailureText {
@@ -288,7 +288,7 @@ func (d *Deduper) afterEffect(ctx context.Context) *lazyctx.Timed {
 	return after
 }
 
-// beginAfter makes of after, a zero context, what afterEffect returns.
+// beginAfter sets after, which is zero, to the context that afterEffect returns.
 func (d *Deduper) beginAfter(ctx context.Context, after *lazyctx.Timed) {
 	after.Parent, after.Detached = ctx, true
 	after.Until = time.Now().Add(d.cfg.LeaseTTL)
@@ -306,8 +306,8 @@ type Completion struct {
 	With any
 	// NotAttempted says that the handler never began the message, or was cut short through no fault
 	// of the message. The claim is released, whatever Err is, and does not count as an attempt. A
-	// key that was irreversible before is uncertain again. With a Result, a With, or a
-	// MarkIrreversible by this attempt it is an [*InputError].
+	// key that was irreversible before is uncertain again. Together with a Result, a With, or a
+	// MarkIrreversible by this attempt, it causes an [*InputError].
 	NotAttempted bool
 	// InTime says that the handler had returned nil before its claim was lost. Without it a loss
 	// before this call makes the effect count as canceled. Needs a nil Err.

@@ -8,11 +8,11 @@ import (
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
-// Seen reports whether key is done: it succeeded, or failed for good; one in flight is not. With
+// Seen reports whether key is done: it succeeded, or failed for good; a key in flight is not. With
 // [Deduper.Mark] it is the weakest receiver: a crash between the effect and Mark, or a second
 // delivery between Seen and Mark, runs the effect twice. In Observe mode it answers false, also
-// when the store cannot be asked. It costs one round trip. The error is [ErrMismatch] when the
-// key is done with another fingerprint, and [ErrUncertain] when the key is uncertain.
+// when the store cannot be asked. It costs one round trip. The error is [ErrMismatch] when the key
+// is done with another fingerprint, and [ErrUncertain] when the key is uncertain.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
 	if err := d.check(ctx); err != nil {
 		return false, err
@@ -40,7 +40,8 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	return d.seen(ctx, id, &r)
 }
 
-// seen is Seen where the cache alone cannot answer, or where the Observer gets an event.
+// seen does the work of Seen where the cache alone cannot answer, or where the Observer gets an
+// event.
 func (d *Deduper) seen(ctx context.Context, id driver.ID, r *Request) (bool, error) {
 	if !d.life.Enter() {
 		return false, ErrClosed

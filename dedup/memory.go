@@ -71,7 +71,7 @@ type memoryRecord struct {
 	slot        int // index in the expiry heap
 }
 
-// view is the record as callers see it. Result and Steps still share the stored bytes:
+// view returns the record as callers see it. Result and Steps still share the stored bytes:
 // memoryBatch copies them once the mutex is free.
 func (r *memoryRecord) view(now time.Duration) Record {
 	if r == nil || r.state == driver.StateAbsent {
@@ -112,8 +112,8 @@ func (r *memoryRecord) uncertain(now time.Duration) bool {
 		r.leaseEnd <= now
 }
 
-// bind takes over what a claim or a change says about the message. A field that is zero there
-// leaves the known value.
+// bind copies what a claim or a change says about the message. A zero field leaves the known value
+// as it is.
 func (r *memoryRecord) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	if f != (driver.Fingerprint{}) {
 		r.fingerprint = f
@@ -165,7 +165,7 @@ func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
 	return answers
 }
 
-// room returns n answers to fill. A single call never gives its one back, so it gets a new one.
+// room returns n answers to fill. A single call never gives its answer back, so it gets a new one.
 func (s *memoryStore) room(n int) []driver.Answer {
 	if n == 1 {
 		return make([]driver.Answer, 1)
@@ -230,7 +230,7 @@ func (h memoryHeap) down(i int) {
 	h.place(i, e)
 }
 
-// find returns the live record of id, or nil. An expired one is dropped on the way.
+// find returns the live record of id, or nil. It drops the record if that has expired.
 func (s *memoryStore) find(id driver.ID, now time.Duration) *memoryRecord {
 	rec := s.records[id]
 	if rec != nil && rec.expires <= now {
@@ -240,8 +240,8 @@ func (s *memoryStore) find(id driver.ID, now time.Duration) *memoryRecord {
 	return rec
 }
 
-// add makes an empty record that never expires, or returns nil when capacity live ones
-// are held. Its caller schedules it before the mutex is freed.
+// add makes an empty record that never expires, or returns nil when the store holds capacity live
+// records. Its caller schedules it before the mutex is freed.
 func (s *memoryStore) add(id driver.ID, now time.Duration) *memoryRecord {
 	for len(s.records) >= s.capacity {
 		if s.expiry[0].at > now {

@@ -33,8 +33,8 @@ func (s *memoryStore) claim(req *driver.ClaimRequest, now time.Duration) driver.
 	case terminal(rec.state):
 		return driver.Answer{Outcome: Duplicate, Record: rec.view(now)}
 	case rec.heldBy(req.Token):
-		// Also when the lease has lapsed: this is still the same attempt, and the
-		// caller renews before it uses what an earlier send won.
+		// This holds for a lapsed lease, too: it is still the same attempt, and the caller renews a
+		// claim that an earlier send won before using it.
 		return driver.Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
 	case rec.state == driver.StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
 		return driver.Answer{Outcome: InFlight, Record: rec.view(now)}
@@ -91,10 +91,10 @@ func (s *memoryStore) lease(rec *memoryRecord, lease, hold, now time.Duration) {
 	s.schedule(rec, until)
 }
 
-// freshFence is larger than every fence of this store, so a key that was forgotten or
-// has expired still sees its fence grow. It also starts from the clock, so that it
-// exceeds the fences of an earlier process: this store does not know them, but the
-// systems that the effects touched may.
+// freshFence returns a fence that is larger than every fence of this store, so a key that was
+// forgotten or has expired still sees its fence grow. It also starts from the clock, so that it
+// exceeds the fences of an earlier process: this store does not know them, but the systems that the
+// effects touched may know them.
 func (s *memoryStore) freshFence(now time.Duration) uint64 {
 	millis := s.start.UnixMilli() + now.Milliseconds()
 	return max(s.fence+1, uint64(max(millis, 0))*memoryTick)

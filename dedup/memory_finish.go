@@ -24,8 +24,8 @@ func (s *memoryStore) finish(c *driver.Finish, now time.Duration) driver.Answer 
 		s.end(rec, c, now)
 		return driver.Answer{Held: true, Written: true, Record: rec.view(now)}
 	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:
-		// A repeated send gets the answer that was lost: an owner whose late write was
-		// recorded is told once more that the lease was gone.
+		// A repeated send gets the answer that was lost. For example, an owner whose late write was
+		// recorded is told once more that it had lost the lease.
 		return driver.Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
 	case c.EffectApplied && rec.mayLand(c.Fence):
 		return s.land(rec, c, now)
@@ -43,7 +43,7 @@ func (r *memoryRecord) reach(c *driver.Finish) driver.State {
 }
 
 // mayLand reports whether a caller without a claim may still record an effect that has
-// happened. A floor refuses whoever owned the key before a Forget. It stays when the key is
+// happened. A floor refuses whoever owned the key before a Forget. The floor stays when the key is
 // claimed again, because the old owner may wake only then.
 func (r *memoryRecord) mayLand(fence uint64) bool {
 	if r == nil {

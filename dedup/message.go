@@ -19,7 +19,7 @@ func about(r *driver.ClaimRequest) bool {
 	return r.Origin != (driver.Origin{}) || r.Label != "" || r.Fingerprint != (driver.Fingerprint{})
 }
 
-// messageOf is what a claim keeps of r.
+// messageOf returns what a claim keeps of r.
 func messageOf(r *driver.ClaimRequest) *message {
 	if !about(r) {
 		return &noMessage

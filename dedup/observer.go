@@ -17,7 +17,8 @@ type Observer struct {
 	// Ended: Complete, Fail, Release or Mark is on record. State is what was asked; Attempt is set.
 	Ended func(Event)
 	// Uncertain: a key was found uncertain, still is after Config.Resolve, or became so by the end
-	// of an attempt here: then State is set. Fields as for Claimed; Err says why it is not known.
+	// of an attempt here: then State is set. The other fields are those of Claimed; Err says why
+	// the outcome is not known.
 	Uncertain func(Event)
 	// LeaseLost: a renewal or end found another owner, or the lease ended. Attempt and Err are set.
 	LeaseLost func(Event)
@@ -36,7 +37,7 @@ type Observer struct {
 	FilterState func(Event)
 }
 
-// Event is what an [Observer] is told. Only the fields its hook names are set.
+// Event is what an [Observer] is told. Only the fields that the comment of its hook names are set.
 type Event struct {
 	ID           driver.ID      // ID is the digest of the key.
 	Outcome      driver.Outcome // Outcome of a claim.

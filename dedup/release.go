@@ -192,8 +192,8 @@ func (d *Deduper) releaseChange(req *driver.ClaimRequest) driver.Finish {
 // giveBack releases claims that nobody works under, after their callers got their answers.
 // It only decides how soon the key can be claimed again. While the store does not answer, the
 // releases gather in pendingReleases. A late claim may still be on its way to the store, on
-// another connection than its release. A release that did not find it is sent again, when the
-// claim has arrived or never will.
+// another connection than its release. A release that did not find its claim is sent again later,
+// when the claim has arrived or never will arrive.
 func (d *Deduper) giveBack(changes []driver.Finish, late bool) {
 	if len(changes) == 0 {
 		return

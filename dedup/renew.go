@@ -36,7 +36,8 @@ func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop contex
 	return k, k.drop
 }
 
-// keep is KeepAlive with a new k. It is not counted for Do, because Close waits for that call.
+// keep does the work of KeepAlive, with a new k. For Do, counted is false, because Close waits for
+// the call of Do itself.
 func (c *Claim) keep(ctx context.Context, k *keptClaim, counted bool) {
 	k.Parent, k.attempt, k.claim, k.counted, k.gone = ctx, attemptOf(c), c, counted, true
 	switch err := k.begin(); {
@@ -47,7 +48,8 @@ func (c *Claim) keep(ctx context.Context, k *keptClaim, counted bool) {
 	}
 }
 
-// begin adds k to the claims to renew. It does so too when the lease is over: ErrLeaseLost.
+// begin adds k to the claims to renew. If the lease is over, it does so too, and returns
+// ErrLeaseLost.
 func (k *keptClaim) begin() error {
 	c := k.claim
 	c.mu.Lock()
@@ -111,14 +113,15 @@ func (r *keptRoom) next() *keptClaim {
 
 // renewer renews claims in batches. It has one timer and no waiting goroutine. The timer is set for
 // the claim that is due first, and left alone when that claim ends, so that a short call wakes
-// nobody. It then goes off with nothing to do, and the next claim sets it again. A renewal never
-// delays the cancellation of another claim whose lease ends: batches are sent from
-// goroutines of their own. A handler that runs without a claim is in the queue too, never due, so
-// that Close can cancel it.
+// nobody. The timer then goes off with nothing to do, and the next claim sets it again. A renewal
+// never delays the cancellation of another claim whose lease ends: batches are sent from goroutines
+// of their own. A handler that runs without a claim is in the queue too, never due, so that Close
+// can cancel it.
 type renewer struct {
 	d *Deduper
-	// early is how long before its end a lease is renewed: about a third of the lease after it was
-	// gained. A random part of up to a tenth spreads the renewals of processes that began together.
+	// early is how long before its end a lease is renewed, so that the renewal comes about a third
+	// of the lease after the claim was gained. A random part of up to a tenth spreads the renewals
+	// of processes that began together.
 	early time.Duration
 
 	mu     sync.Mutex
@@ -182,7 +185,7 @@ func (r *renewer) drop(k *keptClaim) {
 	k.finish()
 }
 
-// finish is the last part of drop, after k was removed.
+// finish does the last part of drop, after k was removed.
 func (k *keptClaim) finish() {
 	k.End(context.Canceled) // abort does not cancel it in Observe mode
 	k.dropped.Store(true)
@@ -355,8 +358,8 @@ func (r *renewer) again(k *keptClaim) {
 	r.schedule(k, 0, r.d.clock()+step+rand.N(step))
 }
 
-// schedule has k looked at again at next, or at the end of its lease if that is earlier. That
-// end becomes until, unless until is zero.
+// schedule sets the time of the next look at k: next, or the end of its lease if that is earlier.
+// If until is not zero, it becomes the end of the lease.
 func (r *renewer) schedule(k *keptClaim, until, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,7 +61,7 @@ func (q *renewQueue) remove(k *keptClaim) {
 	k.prior, k.after = nil, nil
 }
 
-// head is the claim that is due first, or nil.
+// head returns the claim that is due first, or nil.
 func (q *renewQueue) head() *keptClaim {
 	if len(q.heap) > 0 && (q.first == nil || q.heap[0].next < q.first.next) {
 		return q.heap[0]

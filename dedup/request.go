@@ -19,11 +19,12 @@ type Request struct {
 	// Label is kept in clear next to the digest when Config.Labels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
-	// Fingerprint of the payload; zero is compared with nothing.
+	// Fingerprint of the payload; a zero fingerprint is never compared.
 	Fingerprint driver.Fingerprint
 	// Window shortens Config.Window for this key, such as to a day for one topic where another
 	// needs a month. At least Config.LeaseTTL. The attempt that ends the key decides. A store with
-	// one window for all keys refuses it: the layout Compact of redisadapter. Zero: Config.Window.
+	// one window for all keys, such as redisadapter's layout Compact, refuses it. Zero:
+	// Config.Window.
 	Window time.Duration
 	// LikelyDuplicate says that the message was probably processed before, such as a redelivery. A
 	// claim then costs less for a key that is done, and more for others. The answer is the same.
@@ -32,7 +33,8 @@ type Request struct {
 	// the claim has the same Origin.Source and Partition, and an older Generation above zero.
 	// Source must name the consumer group and the topic. The older owner learns of it with its next
 	// renewal, so both effects can happen, unless effect and record are one transaction. A claim
-	// after [MarkIrreversible] is never taken over, nor one that the same batch has won.
+	// after [MarkIrreversible] is never taken over, and neither is a claim that the same batch has
+	// won.
 	TakeOverOlderGeneration bool
 	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back as
 	// unused by all who had it (Completion.NotAttempted). Any other key that could be claimed is

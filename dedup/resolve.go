@@ -49,7 +49,8 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	case err == nil && state == driver.StateFailed:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Err: Permanent(errors.New(string(data)))})
 	case ended != nil:
-		// Lost, closed, or the caller has gone: ignore whatever else the answer says.
+		// The claim is lost, the Deduper is closed, or the caller has gone: ignore any other
+		// answer.
 		d.putBack(ctx, c)
 		return c.foundNothing(Unknown, unknown(ended))
 	case err == nil && state == driver.StateReleased:

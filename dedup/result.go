@@ -29,8 +29,8 @@ func storesNothing[T any]() bool {
 	return ok
 }
 
-// encode makes the form in which Do stores a value. It goes by T, as decode must, and not by what
-// an interface holds. A MarshalJSON that panics costs only the result: the effect has
+// encode makes the form in which Do stores a value. The form depends on T, as decode needs it, and
+// not on what an interface holds. A MarshalJSON that panics costs only the result: the effect has
 // happened, and its record matters more.
 func encode[T any](value T) (data []byte, err error) {
 	switch v := any(&value).(type) {

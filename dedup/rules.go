@@ -21,7 +21,8 @@ func takesOver(r *driver.ClaimRequest, rec *Record) bool {
 		outranks(&r.Origin, &rec.Origin)
 }
 
-// cloneAnswer is the answer for one more caller: every caller may write into its own.
+// cloneAnswer returns a copy of the answer for another caller, because every caller may write into
+// its own answer.
 func cloneAnswer(a *driver.Answer) driver.Answer {
 	b := *a
 	b.Record.Result, b.Record.Steps = bytes.Clone(a.Record.Result), bytes.Clone(a.Record.Steps)

@@ -19,9 +19,9 @@ import (
 // either, call [MarkIrreversible] before it.
 //
 // Name is 1-64 bytes of printable UTF-8: keep it, and the type T, from one version of a program
-// to the next. A key has at most 64 steps, whose values, stored as [Do] stores one, share 64
-// KiB. A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and
-// later ones [ErrNoResult].
+// to the next. A key has at most 64 steps. Their values are stored as [Do] stores its value, and
+// share 64 KiB. A value that does not fit, or cannot be encoded, is not kept: this call returns
+// nil, and later ones [ErrNoResult].
 //
 // A new step costs one round trip, a finished one none. Errors without a run of fn:
 //
@@ -32,7 +32,7 @@ import (
 //
 // An error of fn is returned, and nothing is recorded. Two errors come with the value of fn:
 // ErrLeaseLost when the claim was lost before the record, and one for which [OutcomeUnknown] is
-// true when the record was not confirmed. A later attempt may then run fn again; in this one,
+// true when the record was not confirmed. A later attempt may then run fn again; in this attempt,
 // the same Step only records it. Without a claim, and in Observe mode, fn runs unrecorded.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
 	var zero T

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// wakesAtOnce bounds the keys of one Wake, and maxWakes the keys that wait for one. The waiters
-	// of more keys poll.
+	// wakesAtOnce bounds the keys of one Wake, and maxWakes the keys that wait for a Wake. The
+	// waiters of more keys poll.
 	wakesAtOnce = 256
 	maxWakes    = 4096
 	// A store that failed is left alone for a second, and twice as long with each failure after
 	// that, up to a minute.
 	minWakePause = time.Second
 	maxWakePause = time.Minute
-	// minWakeTime bounds a call, which may have to connect, where StoreTimeout is shorter.
+	// minWakeTime bounds a call if StoreTimeout is shorter, because the call may have to connect.
 	minWakeTime = time.Second
 )
 
-// wakes tells waiters of other processes when a key has ended here, and hears of ends there. It
-// does so only with a Config.Wait, over a store that is a [driver.Waker].
+// wakes tells waiters of other processes when a key has ended here, and learns when a key has ended
+// there. It does so only with a Config.Wait, over a store that is a [driver.Waker].
 type wakes struct {
 	d     *Deduper
 	store driver.Waker // nil: waiters of other processes poll
@@ -92,8 +92,8 @@ func (w *wakes) next() []driver.ID {
 	return ids
 }
 
-// begin returns what a call does when it begins to wait for x. The first call has x hear of the
-// key's end in other processes: a goroutine subscribes while the call polls.
+// begin returns the function that a call runs when it begins to wait for x. For the first call, it
+// starts a goroutine that subscribes to the key's end in other processes while the call polls.
 func (w *wakes) begin(id driver.ID, x *waiting.Key) func() {
 	return func() {
 		if w.store == nil || w.paused() || w.d.life.Closed() || !w.d.waiters.First(x) {
@@ -124,7 +124,7 @@ func (w *wakes) paused() bool {
 }
 
 // tried notes how a call of the store ended. After a failure the store is left alone for a while,
-// and the log says so when the store had worked before.
+// and if the store had worked before, that is logged.
 func (w *wakes) tried(err error) {
 	w.mu.Lock()
 	before := w.pause

@@ -34,10 +34,10 @@ type Options struct {
 	// Prefix begins the name of every key in Redis: 1-64 bytes of letters, digits, '_',
 	// '.', '-'. Default DefaultPrefix.
 	Prefix string
-	// Hold is how long the fence is remembered after a lease has ended. Fences start
-	// from the server's clock, so they also grow when nothing is remembered, unless that
-	// clock was set back meanwhile, or a failover led to a server whose clock is behind:
-	// Hold must exceed that step. Default DefaultHold.
+	// Hold is how long the fence is remembered after a lease has ended. Fences start from the
+	// server's clock, so they also grow when nothing is remembered. The exceptions are a clock that
+	// was set back meanwhile, and a failover to a server whose clock is behind: Hold must exceed
+	// such a step. Default DefaultHold.
 	Hold time.Duration
 }
 
@@ -111,8 +111,8 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (*L
 // begin decides whether a lease that the server granted can be used.
 func (l *Lease) begin(ctx context.Context, asked bool) (*Lease, error) {
 	if asked || l.Remaining() <= 0 {
-		// Granted to an earlier send, or answered late: part of it is gone, and if the
-		// server was frozen in between, all of it may be.
+		// An earlier send won the lease, or the answer came late: part of the lease has passed, and
+		// if the server was frozen in between, perhaps all of it.
 		if err := l.Renew(ctx); err != nil {
 			return nil, fmt.Errorf("lease: acquire: granted too late: %w", err)
 		}
@@ -120,7 +120,7 @@ func (l *Lease) begin(ctx context.Context, asked bool) (*Lease, error) {
 	return l, nil
 }
 
-// redisKey is the name of a lease: a digest, so that it has one size, carries nothing in
+// redisKey returns the name of a lease: a digest, so that it has one size, carries nothing in
 // clear, and nobody chooses its Cluster slot.
 func (c *Client) redisKey(key string) string {
 	sum := sha256.Sum256([]byte("onceward lease v1\x00" + key))

@@ -19,7 +19,7 @@
 // A lease is held by one owner at a time on the server's clock. Only the owner renews
 // and releases it: a token, random per lease, is compared in the server. An acquisition
 // whose reply was lost is recognized when it is sent again, and never reported as held
-// by somebody else. The holder's own view ends early: it is counted on its monotonic
+// by somebody else. For the holder itself the lease ends early: it counts on the holder's monotonic
 // clock from before the request was sent, less 1 % and 2 ms.
 //
 // # Limits

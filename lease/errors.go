@@ -33,7 +33,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // InputError says what is wrong with an option or an argument. It is returned before
 // anything is sent. The text never contains a key.
 type InputError struct {
-	// Field that is wrong, as it is spelled in Options or in the call.
+	// Field names what is wrong, as it is spelled in Options or in the call.
 	Field string
 	// Reason continues the sentence that begins with Field.
 	Reason string

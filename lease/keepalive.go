@@ -39,7 +39,7 @@ func (l *Lease) KeepAlive(ctx context.Context) (run context.Context, stop contex
 	}
 }
 
-// renew renews until ctx ends, or the lease does, and reports whether the lease did.
+// renew renews until ctx or the lease ends, and reports whether the lease has ended.
 func (l *Lease) renew(ctx context.Context) (lost bool) {
 	usual := backoff.Policy{Base: l.ttl / 3, Cap: l.ttl / 3, Kind: backoff.Equal}
 	failed := backoff.Policy{Base: l.ttl / 20, Cap: l.ttl / 10, Kind: backoff.Equal}

@@ -26,8 +26,8 @@ type Lease struct {
 // Key returns the key as it was given to Acquire.
 func (l *Lease) Key() string { return l.key }
 
-// Fence returns the fencing number: larger than that of every earlier lease of this key,
-// also when that one has expired long ago. See the package comment for its use.
+// Fence returns the fencing number: it is larger than that of every earlier lease of this key, even
+// of one that expired long ago. See the package comment for its use.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Remaining returns how long the lease can still be relied on; zero or negative when it
@@ -43,9 +43,9 @@ func (l *Lease) Remaining() time.Duration {
 	return time.Until(l.until)
 }
 
-// validUntil is the end of a lease that was asked for at sent. A reply says nothing about
-// how long it was under way: a server that was frozen, and replaced meanwhile, still
-// answers what was waiting in its socket.
+// validUntil returns the end of a lease that was asked for at sent. A reply says nothing about how
+// long it was under way: a server that was frozen, and replaced meanwhile, still answers what was
+// waiting in its socket.
 func (l *Lease) validUntil(sent time.Time) time.Time {
 	return sent.Add(l.ttl - l.ttl/100 - 2*time.Millisecond)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// ErrAmnesia: the server has lost claims or records, or may have. With [FailClosed] a claim is
-// Unknown with it. A key that is on record still answers Duplicate.
+// ErrAmnesia: the server has lost claims or records, or may have. With [FailClosed], a claim is
+// then Unknown with this error. A key that is on record still answers Duplicate.
 var ErrAmnesia = wire.ErrAmnesia
 
 // Amnesia is what happens to claims when the server has lost data.
@@ -44,8 +44,8 @@ func (a Amnesia) String() string { return guard.Policy(a).String() }
 //
 // When all of them exist nothing is changed and the error is nil. When only some do, data has been
 // lost, and Init refuses: see [ClearAmnesia]. Init also records how many keys the server has
-// evicted so far, none of which were ours. Up to four round trips (on a Cluster per master, in
-// parallel).
+// evicted so far, none of which were ours. It costs up to four round trips (on a Cluster per
+// master, in parallel).
 func Init(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {
@@ -80,10 +80,9 @@ func Init(ctx context.Context, client redis.UniversalClient, opts Options) error
 }
 
 // ClearAmnesia ends amnesia before Options.AmnesiaFor is over: the operator has restored
-// the data, or accepts that effects of redelivered messages run again. It gives every
-// canary a new value, by which all processes learn of it: with their next batch, or
-// within a second of the next one that they refuse. Calling it again is harmless. One
-// round trip.
+// the data, or accepts that effects of redelivered messages run again. It gives every canary a new
+// value, which all processes notice: with their next batch, or within a second of the next batch
+// that they refuse. Calling it again is harmless. It costs one round trip.
 func ClearAmnesia(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {

@@ -60,9 +60,9 @@
 //     a key is found. With more than twice as many keys as ExpectedKeys a
 //     bucket outgrows set-max-intset-entries (512) and takes eight times the memory. It
 //     stays correct.
-//   - For each bucket (235 keys) of the generation before that a process often asks, it keeps up to
-//     272 bytes, and need not ask there for most new keys. This takes 18 MB at most. Beyond 15
-//     million ExpectedKeys a process keeps nothing.
+//   - For each bucket (235 keys) of the previous generation that a process often asks, the process
+//     keeps up to 272 bytes. It then need not ask that bucket for most new keys. This takes 18 MB
+//     at most. Beyond 15 million ExpectedKeys a process keeps nothing.
 //   - The clocks of masters, and of a replica that is promoted, may differ by two seconds (a
 //     quarter of the Window, if that is less). When a clock goes back over the edge of a generation
 //     by more than that, the keys that were recorded after the edge are not found, and run again if
@@ -75,8 +75,8 @@
 // # Cost
 //
 // Each call of a [Store] method is one pipeline, on a Cluster one per node in parallel, of plain
-// commands and Lua scripts. Items that only a script can decide take a second one. All times are by
-// the server's clock.
+// commands and Lua scripts. Items that only a script can decide take a second pipeline. All times
+// are by the server's clock.
 //
 // So the server's clock must be slewed and not stepped. A step ahead ends leases whose owners are
 // at work, so that effects of their keys may happen twice. It also forgets records that had less
@@ -166,10 +166,10 @@
 // Change the password, and "ow" if Options.Prefix is another. The commands from hget on are for
 // attempts with a point of no return, those from sadd on for Compact, and the last two for a
 // Cluster. Attempts with a point of no return also need +pexpireat. A client with a name also needs
-// +client|setname. Config.Wait of a Deduper wakes waiters of other processes with +spublish
-// +ssubscribe and &ow:*; without them they poll. [Store.List] also needs +scan +getrange (on a
-// Cluster +cluster|myid), and [Store.Atomic] +watch +unwatch +multi +exec and the commands of its
-// effects.
+// +client|setname. With +spublish +ssubscribe and &ow:*, Config.Wait of a Deduper also wakes
+// waiters of other processes; without these rights the waiters poll. [Store.List] also needs +scan
+// +getrange (on a Cluster +cluster|myid), and [Store.Atomic] +watch +unwatch +multi +exec and the
+// commands of its effects.
 //
 // # Changing settings on live data
 //

@@ -31,7 +31,7 @@ const maxLayout = 1024
 // layoutKey is one key of a deployment, like forgetsKey.
 func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
 
-// earlier replaces the names of former layouts: their records are those of the two that are left.
+// earlier maps the name of a former layout to the present layout that has the same records.
 var earlier = strings.NewReplacer("\nlayout rich\n", "\nlayout full\n",
 	"\nlayout seen_only\n", "\nlayout full\n", "\nlayout mixed\n", "\nlayout compact\n")
 
@@ -48,14 +48,14 @@ func (s *Store) settings() string {
 }
 
 // agree compares the settings with those of the prefix, or makes them its settings when it
-// has none: a new deployment, or a server that has lost what it had. One round trip, and a
+// has none: a new deployment, or a server that has lost what it had. It costs one round trip, and a
 // second for the first New of a prefix.
 func (s *Store) agree(ctx context.Context) error {
 	client, mine := s.client(), s.settings()
 	stored, err := client.Get(ctx, s.layoutKey()).Result()
 	if errors.Is(err, redis.Nil) {
 		// When several processes try, the settings of the first stay; nil says that ours were
-		// written. A SET that is sent again because its reply was lost finds its own.
+		// written. A SET that is sent again because its reply was lost finds its own settings.
 		stored, err = client.Do(ctx, "set", s.layoutKey(), mine, "nx", "get").Text()
 		if errors.Is(err, redis.Nil) {
 			return s.indexed(ctx) // there are no records

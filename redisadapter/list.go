@@ -20,9 +20,9 @@ const (
 	defaultListScan  = 10_000
 	maxListLimit     = 10_000
 	maxListScan      = 1_000_000
-	// The COUNT of a SCAN, at least and at most: the more names it looks at, the fewer round
-	// trips, and the longer everybody else waits for the server. A thousand among two million
-	// took 0.8 ms on a busy machine.
+	// minScanCount and maxScanCount bound the COUNT of a SCAN. The more names a SCAN looks at, the
+	// fewer round trips a list takes, and the longer everybody else waits for the server. A
+	// thousand among two million took 0.8 ms on a busy machine.
 	minScanCount, maxScanCount = 10, 1000
 )
 
@@ -97,9 +97,9 @@ type Entry struct {
 // list begins that master again. Keys whose slot moves to a master that was listed already are
 // missed.
 //
-// In a server that holds millions of keys of other programs, a page may take all the time that it
-// may and find nothing: Redis has no list of the names that begin with ours, and claims write none.
-// For each thousand names (fewer while it finds keys) it makes up to three round trips, on a
+// In a server that holds millions of keys of other programs, a page may use up all its time and
+// find nothing. Redis has no list of the names that begin with our prefix, and claims do not write
+// one. For each thousand names (fewer while it finds keys) it makes up to three round trips, on a
 // Cluster to one node at a time, and one more to each master for the page. Redis is blocked for one
 // SCAN at a time. It returns when ctx ends. Errors: an [*driver.InputError] for bad options, and
 // otherwise those of Redis; see [Classify].
@@ -322,7 +322,7 @@ func (l *lister) step(ctx context.Context, node *wire.Master, cursor uint64) (ui
 }
 
 // idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease next to its
-// shard, <prefix>:{<shard>}:<ID>. Other names under the prefix are not of records.
+// shard, <prefix>:{<shard>}:<ID>. Other names under the prefix do not belong to records.
 func idOf(prefix, name string) (id driver.ID, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix+":{")
 	if !ok {
@@ -347,10 +347,9 @@ func idOf(prefix, name string) (id driver.ID, ok bool) {
 	return driver.ID(b), true
 }
 
-// read lists those of the keys that are in the states asked for. It looks at the first
-// two bytes of all before it reads more: most records are done, and may have results. It asks the
-// client and not the node that has named the keys: while a slot moves, that node may answer with a
-// redirection.
+// read lists the keys that are in the states asked for. It looks at the first two bytes of all
+// before it reads more: most records are done, and may have results. It asks the client and not the
+// node that has named the keys: while a slot moves, that node may answer with a redirection.
 func (l *lister) read(ctx context.Context, names []string, found []Entry) error {
 	client := l.s.client()
 	heads, pipe := make([]*redis.StringCmd, len(names)), client.Pipeline()

@@ -35,13 +35,13 @@ import (
 // an error that names its address and wraps the cause; see [Classify].
 //
 // New returns a [*RefusedError] for a server that is too old or a replica, for a ClusterClient that
-// reads from replicas, and for a finding that Options.Strict does not allow. It returns one, too,
-// for a server that may evict keys (a maxmemory-policy other than noeviction, and a maxmemory).
-// Options.AllowEviction accepts that server; so does Options.Amnesia FailClosed, whose claims then
-// ask the server each time how many keys it has evicted. The other findings of [Preflight] go to
-// Options.OnFinding, and so does a note of everything that the server does not say: New does not
-// refuse a user without INFO, unless Options.Amnesia needs it. Only New refuses: no later change
-// ends a process that runs.
+// reads from replicas, and for a finding that Options.Strict does not allow. It returns a
+// RefusedError, too, for a server that may evict keys (a maxmemory-policy other than noeviction,
+// and a maxmemory). Options.AllowEviction accepts that server; so does Options.Amnesia FailClosed,
+// whose claims then ask the server each time how many keys it has evicted. The other findings of
+// [Preflight] go to Options.OnFinding, and so does a note of everything that the server does not
+// say: New does not refuse a user without INFO, unless Options.Amnesia needs it. Only New refuses:
+// no later change ends a process that runs.
 //
 // With Options.Amnesia the canary must exist, or New returns [ErrNoCanary]. A prefix whose keys
 // were written with another layout, secret, window or number of shards is an [ErrOtherLayout]. On a
@@ -107,7 +107,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		return err
 	}
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user without
-	// the right to run them on our keys, fails here and not in mid-stream.
+	// the right to run them on our keys, fails here and not when the first messages come.
 	if ans := s.Lookup(ctx, make([]driver.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w",
 			s.opts.Prefix+":*", wire.Address(client), ans.Err)
@@ -141,7 +141,7 @@ func (i *inspection) counted() bool {
 	})
 }
 
-// all reports whether some servers were seen, and is holds for all of them.
+// all reports whether some server was seen, and is returns true for all servers.
 func (i *inspection) all(is func(wire.Info) bool) bool {
 	return len(i.servers) > 0 && !slices.ContainsFunc(i.servers,
 		func(fields wire.Info) bool { return !is(fields) })

@@ -117,15 +117,15 @@ type Options struct {
 	Secret []byte
 
 	// Window must equal dedup.Config.Window. The layout Compact has one window for all keys, and
-	// refuses a claim or an end with another. At least 100 ms. The same in all processes that share
-	// a prefix. Required by Compact, and an error with Full.
+	// refuses a claim or an end with another. At least 100 ms. It must be the same in all processes
+	// that share a prefix. Required by Compact, and an error with Full.
 	Window time.Duration
 
 	// ExpectedKeys is how many keys end within a Window, for the layout Compact: 1 to 4e9.
 	// With half to twice as many keys a key takes 9 to 11 bytes, and with a tenth of them 14
 	// or 15. With more than twice as many, buckets outgrow the server's compact encoding: with
-	// 2.5 times as many a key takes 78 bytes. The same in all processes that share a prefix: it
-	// decides where a key is found. Required by Compact, and an error with Full.
+	// 2.5 times as many a key takes 78 bytes. It must be the same in all processes that share a
+	// prefix, because it decides where a key is found. Required by Compact, and an error with Full.
 	ExpectedKeys int
 }
 
@@ -180,7 +180,7 @@ func (o Options) completeGuard() (Options, error) {
 	return o, nil
 }
 
-// Shards is the number of shards of the layout Compact, such that each bucket gets 235 of the
+// Shards returns the number of shards of the layout Compact, such that each bucket gets 235 of the
 // ExpectedKeys. Zero for Full.
 func (o Options) Shards() int {
 	if o.Layout != Compact {
@@ -208,22 +208,21 @@ func (o *Options) checkCompact() error {
 	return input(field, fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
 }
 
-// input is the error of a value that makes no sense.
+// input returns the error of a value that makes no sense.
 func input(field, reason string) error { return wire.Input(field, reason) }
 
 // defaultWaitTimeout is the default of Durability.Timeout.
 const defaultWaitTimeout = 500 * time.Millisecond
 
-// ErrNotDurable is in the error of a write that was executed, but had not reached as many replicas,
-// or the disk, as [Options.Durability] asks for. Such a write may be lost with its server, so the
+// ErrNotDurable is in the error of a write that was executed, but had not reached the disk, or as
+// many replicas, as [Options.Durability] asks for. Such a write may be lost with its server, so the
 // store does not rely on it: a claim is not granted, and is given back; an end is not confirmed,
 // and is sent again.
 var ErrNotDurable = redisscript.ErrShort
 
-// Durability says how safe a write must be before it counts. Replication is
-// asynchronous: without waiting, a failover forgets what was acknowledged just before, and
-// a server that is frozen for less than a lease while its replica is promoted leaves two
-// owners of one key.
+// Durability says how safe a write must be before it counts. Replication is asynchronous. Without
+// waiting, a failover forgets what was acknowledged just before. And a server that is frozen for
+// less than a lease, while its replica is promoted, leaves two owners of one key.
 //
 // Waiting is one WAIT, or WAITAOF, at the end of each pipeline, on a Cluster one for each
 // master. It costs a round trip between the server and its replicas per call, which large
@@ -236,8 +235,8 @@ var ErrNotDurable = redisscript.ErrShort
 type Durability struct {
 	// Replicas that must have got a write: 0 to 16. Default 0: none.
 	Replicas int
-	// Disk says that the server itself, and so many Replicas, must have fsynced a write to
-	// their append-only files. It needs Redis 7.2 and appendonly yes. Default false.
+	// Disk says that the server itself, and as many replicas as Replicas says, must have fsynced a
+	// write to their append-only files. It needs Redis 7.2 and appendonly yes. Default false.
 	Disk bool
 	// Timeout bounds the waiting. It must be shorter than the client's ReadTimeout, and than
 	// dedup.Config.StoreTimeout, or a slow replica is taken for a dead server. Default

@@ -32,9 +32,9 @@ const (
 // but INFO (so an ACL user without CONFIG will do), says so where that is refused, and writes
 // nothing. An embedded server for tests, which does not say what it is, has no findings.
 //
-// The error says that a server could not be asked; the findings are then those of the others. It
-// makes one round trip per server, to all at the same time, and a new connection to a server that
-// Sentinels name.
+// The error says that a server could not be asked; the findings are then about the other servers.
+// It makes one round trip per server, to all at the same time, and a new connection to a server
+// that Sentinels name.
 func Preflight(ctx context.Context, client redis.UniversalClient) ([]preflight.Finding, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -103,12 +103,12 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
 	return r.Findings
 }
 
-// byName is what go-redis calls the address of a client that asks Sentinels for one.
+// byName is the address that go-redis shows for a client that asks Sentinels for the real one.
 const byName = "FailoverClient"
 
-// destination is where connections lead. A client that asks Sentinels does not know the address, so
-// destination asks its dialer for a connection. That costs one more connection to the Sentinels and
-// one to the server, and needs no rights.
+// destination returns where connections lead. A client that asks Sentinels does not know the
+// address, so destination asks its dialer for a connection. That costs one more connection to the
+// Sentinels and one to the server, and needs no rights.
 func destination(ctx context.Context, addr string, node redis.UniversalClient) string {
 	c, ok := node.(*redis.Client)
 	if !ok || addr != byName {

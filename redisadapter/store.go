@@ -142,8 +142,8 @@ func (s *Store) forgetsKey() string { return s.opts.Prefix + ":forgets" }
 // Forgets returns a random number that changes with every Forget that was answered with nil: see
 // [driver.ForgetCounter]. Redis keeps it for a month after the newest Forget; when it has expired,
 // or was lost with the rest, the next call makes a new one, so that every cache is emptied once.
-// One round trip, on a Cluster to one node. The error is like those of the items of the other
-// methods.
+// It costs one round trip, on a Cluster to one node. The error is like the errors of items that the
+// other methods return.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) { return s.askForgets(ctx, false) }
 
 // notifyForgets changes the number that Forgets returns, and answers every item that was

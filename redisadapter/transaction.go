@@ -49,8 +49,8 @@ type transaction struct {
 	conflicts, moved int
 }
 
-// transactionOf returns the transaction of a call of Finish, nil without one. Such a call has one
-// item: only Atomic makes it. An item with any other With is refused.
+// transactionOf returns the transaction of a call of Finish, or nil if it has none. Such a call has
+// one item: only Atomic makes it. An item with any other With is refused.
 func (s *Store) transactionOf(changes []driver.Finish) *transaction {
 	if len(changes) != 1 {
 		return nil
@@ -71,7 +71,7 @@ func (t *transaction) finish(ctx context.Context, c *driver.Finish) []driver.Ans
 		answers[0].Err = err
 		return answers
 	}
-	// With a final error the server has answered. An error that the effect returned may come from
+	// If t.final is set, the server has answered. An error that the effect returned may come from
 	// anywhere, and says nothing about the server.
 	outcome := func(yield func(error) bool) {
 		if t.final != nil {
@@ -226,7 +226,7 @@ func (t *transaction) judge(m watched, c *driver.Finish) (ans driver.Answer, err
 	return ans, nil
 }
 
-// completed is the record that an owner's completion leaves: what finish.lua writes.
+// completed returns the record that an owner's completion leaves: what finish.lua writes.
 func (m *watched) completed(c *driver.Finish) wire.Record {
 	r := wire.Record{
 		State: redisscript.Succeeded, Fence: m.rec.Fence, Attempt: m.rec.Attempt,
@@ -273,8 +273,7 @@ func (t *transaction) write(ctx context.Context, tx *redis.Tx, key, value string
 	return execError(cmds, err)
 }
 
-// firstFailure is the error of a command that was executed and failed, nil when there is
-// none.
+// firstFailure returns the error of a command that was executed and failed, nil when there is none.
 func firstFailure(cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {

@@ -44,15 +44,15 @@ func (s *Store) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) dri
 }
 
 // plan decides whether a list that may go over the index does so, or goes over the names. Until one
-// list has gone over all names, each enters into the index what it finds: records from before there
-// was an index, or from another kind of server. A user without the right to write can still list
-// them.
+// list has gone over all names, each list enters into the index what it finds: records from before
+// there was an index, or from another kind of server. A user without the right to write can still
+// list them.
 func (l *lister) plan(ctx context.Context, at *wire.Position) error {
 	if at.Index || !l.opts.Irreversible &&
 		!slices.Contains(l.opts.States, driver.StateUncertain) {
 		return nil
 	}
-	// This tells a proxy that shards, and a user who may only read.
+	// An error of this call reveals a proxy that shards, or a user who may only read.
 	refused := l.s.engine.Reindex(ctx, make([]driver.ID, 1))
 	n, err := l.s.client().Exists(ctx, l.s.index.Complete()).Result()
 	if wire.Classify(err) == wire.ClassDenied {

@@ -36,9 +36,9 @@ const (
 //
 // Every is the mean time between two looks, with jitter; zero means 400 ms. A look is one INFO per
 // server and one GET per canary (64 on a Cluster, in one pipeline per master). In the layout
-// Compact it is also, once a minute, a sample of 16 buckets in two generations. While a server does
-// not answer, looks become rarer, up to every five seconds. One watcher per process is enough; two
-// do no harm.
+// Compact, one look a minute also samples 16 buckets in each of two generations. While a server
+// does not answer, looks become rarer, up to every five seconds. One watcher per process is enough;
+// two do no harm.
 func (s *Store) Watch(ctx context.Context, every time.Duration) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -87,7 +87,7 @@ type observed struct {
 	bare    bool // a master without a canary
 }
 
-// pause is how long to wait: the second half of the time is jitter.
+// pause returns how long to wait: the second half of the time is jitter.
 func (w *watcher) pause(failures int) time.Duration {
 	return backoff.Policy{Base: w.every, Cap: max(watchCap, w.every),
 		Kind: backoff.Equal}.Delay(failures, 0, nil)
@@ -217,7 +217,8 @@ func (w *watcher) observe(a serverReport) (is observed) {
 	is.short = limit > 0 && used > limit/100*nearLimit
 	is.replica = a.fields["role"] == "slave" || a.fields["role"] == "replica"
 	at, timed := a.fields.Clock()
-	// Our clock as if nobody had set it since began: Sub is monotonic.
+	// The clock is compared with ours as if nobody had set ours since began, because Sub is
+	// monotonic.
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is
 }
@@ -260,9 +261,9 @@ func (s *Store) Health() Health {
 // process has seen. That is the time since the last loss, suspicion, ClearAmnesia or Init that it
 // noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
 // nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
-// (its maxmemory-policy), or does not say whether it may.
+// (its maxmemory-policy), or one that does not say whether it may.
 //
-// A batch of claims that wins some notices losses, so call Remembers after such a batch was
-// answered. A loss before this process began counts only if it is not acknowledged yet. Remembers
-// asks no server. Package layered looks for this method when it has a Filter.
+// A batch that has won claims notices losses, so call Remembers after such a batch was answered. A
+// loss before this process began counts only if it is not acknowledged yet. Remembers asks no
+// server. Package layered looks for this method when it has a Filter.
 func (s *Store) Remembers() time.Duration { return s.engine.Guard.Remembers() }

@@ -89,7 +89,7 @@ func (m *Ledger) giveResults(ctx context.Context, tx Tx, b *batch, es []entry, l
 type batch struct {
 	marks   []Mark
 	entries []entry
-	// order has the positions of the good requests, sorted by id; those of one id ascend.
+	// order has the positions of the good requests, sorted by id; the positions of one id ascend.
 	order []int
 	// unread are the entries of duplicates whose results were not read with their marks.
 	unread []entry

@@ -37,8 +37,8 @@ const (
 // The answer is final. It is Undecided exactly when there is an error: [Retryable] says whether to
 // ask again, and a lock timeout is [dedup.ErrInFlight]. It is right only while the mark would be
 // kept: ask within the window. A mark that is not the first, or is of another key, is a
-// [*dedup.InputError]. Of the options only the scope counts, as in MarkTx. Three round trips, four
-// when the mark is there, four more with MySQL, two more with SQL Server.
+// [*dedup.InputError]. Of the options only the scope counts, as in MarkTx. It takes three round
+// trips, four when the mark is there; with MySQL four more, with SQL Server two more.
 func (m *Ledger) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark,
 	opts ...dedup.Option) (CommitStatus, error) {
 	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {

@@ -41,7 +41,7 @@ type statements struct {
 	// insert inserts the rows whose ids are not taken, and returns id and stamp of those.
 	insert func(es []entry, salt int64) statement
 	// counts says that insert returns no rows, but how many it has inserted. The stamp, which is
-	// then the salt itself, shows which ones.
+	// then the salt itself, shows which rows.
 	counts bool
 	// salt is how many random bits a stamp has.
 	salt int
@@ -49,8 +49,8 @@ type statements struct {
 	// was made and the clock, both in milliseconds, and the result.
 	load func(es []entry) statement
 	// apart is load without the results, for the marks of a batch. results reads id and result of
-	// the duplicates that have one. Locked, it reads like load what is committed now. Both are nil
-	// where load does for a batch, too.
+	// the duplicates that have a result. If locked is set, results reads what is committed now, as
+	// load does. Both are nil where a batch uses load, too.
 	apart   func(es []entry) statement
 	results func(es []entry, locked bool) statement
 	// earlier is load for the sealed table that came before the table of insert; nil where load
@@ -82,7 +82,8 @@ type statements struct {
 	// kind counts tables of the name that another Retention has made; empty where there is only one
 	// kind.
 	kind string
-	// generation is the one that insert, load and save are for; zero where there are none.
+	// generation is the number of the generation that insert, load and save are for; zero where
+	// there are no generations.
 	generation int64
 	// written counts the rows of an entry that this transaction has written; nil where the guard is
 	// a savepoint.

@@ -21,7 +21,7 @@ func (t tableName) generation(number int64) generation {
 		results: t.derive(base + "_results")}
 }
 
-// sealedBare is the name that a sealed table is given.
+// sealedBare returns the name that a sealed table is given.
 func (t tableName) sealedBare(number int64) string {
 	return t.quote(fmt.Sprintf("_g%d", number))
 }
@@ -76,8 +76,8 @@ func postgresView(name, columns string, tables []string) string {
 func (d *statements) inGeneration(t tableName, number int64) *statements {
 	open, sealed := t.generation(number), t.generation(number-1)
 	into := `INSERT INTO ` + open.open + ` (id, stamp`
-	// The generation that is open in the transaction's snapshot, which may be older than the
-	// present one. The names of tables are always the present ones.
+	// The subquery reads which generation is open in the transaction's snapshot, and the snapshot
+	// may be old. The names of tables are always the present ones.
 	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
 	before := func(id string) string {
 		return ` AND NOT EXISTS (SELECT 1 FROM ` + sealed.sealed + ` AS p WHERE p.id = ` +

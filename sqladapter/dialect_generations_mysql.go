@@ -33,7 +33,7 @@ func newNameCycle(t tableName) nameCycle {
 		gone: name("_gone")}
 }
 
-// bareName is a quoted name without schema and quotes.
+// bareName returns a quoted name without schema and quotes.
 func bareName(name string) string {
 	return strings.Trim(name[strings.LastIndexByte(name, '.')+1:], "`")
 }
@@ -41,7 +41,8 @@ func bareName(name string) string {
 // birth is the id of the row that says when a generation was opened. No key has it.
 var birth = hexLiteral(make([]byte, len(driver.ID{})))
 
-// newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
+// newMySQLGenerations returns statements that insert marks into the open table unless the sealed
+// one has them.
 //
 // LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE READ
 // shows the sealed table as it was when the transaction began to read. It locks rows of the sealed

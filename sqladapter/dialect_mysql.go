@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Not UNIX_TIMESTAMP, which uses the session's time zone and repeats an hour a year.
+// mysqlNow does without UNIX_TIMESTAMP, which uses the session's time zone and repeats an hour a
+// year.
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
 
 // newMySQL writes digests and numbers into the text instead of parameters: drivers that
@@ -106,7 +107,7 @@ func mysqlKind(t tableName, want string) string {
 		` AND table_type <> '` + want + `'`
 }
 
-// mysqlNamed is the condition on information_schema.tables for a table next to that of t.
+// mysqlNamed returns the condition on information_schema.tables for a table next to that of t.
 func mysqlNamed(t tableName, table string) string {
 	return `table_schema = ` + mysqlSchema(t) + ` AND table_name = '` + table + `'`
 }

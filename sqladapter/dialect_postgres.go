@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// A subquery is evaluated once, not for each row.
+// These are subqueries because a subquery is evaluated once, not for each row.
 const (
 	postgresNow   = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)`
 	postgresStamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
@@ -93,7 +93,7 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` +
 			windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)`,
-		// Bounds the parameter text to about 750 KB.
+		// This bounds the parameter text to about 750 KB.
 		chunk:   10_000,
 		insert:  insert.with(a),
 		salt:    saltBits,
@@ -162,7 +162,7 @@ func (p postgresInsert) with(a arrays) func([]entry, int64) statement {
 
 func hasFingerprint(e entry) bool { return e.fingerprint != (driver.Fingerprint{}) }
 
-// idArray is an array literal, since database/sql has no arrays.
+// idArray returns the ids as an array literal, because database/sql has no arrays.
 func idArray(es []entry) any {
 	return arrayOf(es, 37, func(b []byte, e *entry) []byte { return dialect.AppendUUID(b, e.id) })
 }

@@ -64,7 +64,7 @@ func newSQLite(t tableName, window time.Duration) *statements {
 	}
 }
 
-// idBlob is all ids, one after the other.
+// idBlob returns all ids, one after the other.
 func idBlob(es []entry) []byte {
 	ids := make([]byte, 0, len(es)*len(driver.ID{}))
 	for i := range es {
@@ -73,8 +73,8 @@ func idBlob(es []entry) []byte {
 	return ids
 }
 
-// fingerprintBlob is all fingerprints, one after the other, or nil when no entry has one. Zeros
-// stand for an entry without one.
+// fingerprintBlob returns all fingerprints, one after the other, or nil when no entry has one.
+// Zeros stand for an entry without one.
 func fingerprintBlob(es []entry) any {
 	if !slices.ContainsFunc(es, func(e entry) bool {
 		return e.fingerprint != driver.Fingerprint{}

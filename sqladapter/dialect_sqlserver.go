@@ -10,7 +10,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// The clock in milliseconds since 1970; SYSUTCDATETIME does not know of time zones.
+// sqlserverNow is the clock in milliseconds since 1970; SYSUTCDATETIME does not depend on time
+// zones.
 const sqlserverNow = `DATEDIFF_BIG(millisecond, CAST('19700101' AS datetime2(3)), SYSUTCDATETIME())`
 
 // sqlserverWrite stands before a statement that writes a mark, in the same round trip. Statements
@@ -18,7 +19,7 @@ const sqlserverNow = `DATEDIFF_BIG(millisecond, CAST('19700101' AS datetime2(3))
 // Statements": dynamic SQL). NOCOUNT would hide how many rows were new. Under XACT_ABORT, which
 // many sessions have set, a row that already exists would roll back the transaction ("SET
 // XACT_ABORT"). It refuses a transaction that the server has ended, or that cannot be committed any
-// more ("XACT_STATE"): outside of one the mark would be committed by itself.
+// more ("XACT_STATE"): outside of a transaction the mark would be committed by itself.
 const sqlserverWrite = `SET NOCOUNT OFF; SET XACT_ABORT OFF;` +
 	` IF XACT_STATE() <> 1 THROW ` + sqlserverNotOpenText +
 	`, N'onceward: there is no transaction that can be committed', 1; `
@@ -55,7 +56,8 @@ func newSQLServer(t tableName, window time.Duration) *statements {
 		// There is no race: of two INSERTs one is left out, and of two UPDATEs one waits for the
 		// other.
 		raise: sqlserverWindow(t, windowText(window)) + ` AND window_ms < ` + windowText(window),
-		// A request has 2100 parameters at most, VALUES of an INSERT 1000 rows.
+		// A request may have at most 2100 parameters, and the VALUES of an INSERT at most 1000
+		// rows.
 		chunk: 500,
 		insert: func(es []entry, salt int64) statement {
 			args := append(make([]any, 0, 1+2*len(es)), salt)

@@ -19,13 +19,13 @@ import (
 // call has made. So [dedup.Duplicate] means "done, by somebody or by me". If you count effects,
 // count them in the transaction.
 //
-// Any error means: do not acknowledge, call Do again. Nothing is committed then, except that an
-// error of COMMIT leaves that open; the next call finds out. effect's own error is returned as it
-// is, except for one that reads like a lost connection and is not: see below. A panic of effect
-// passes through. Both roll back. dedup.IsPermanent is true for a key that cannot be used (a
-// [*dedup.InputError]) and for one that is bound to another payload ([dedup.ErrMismatch]): no retry
-// fixes them. The Mark says what was learned of the key, and is Unknown where the transaction
-// failed.
+// Any error means: do not acknowledge, call Do again. Nothing is committed then. Only an error of
+// COMMIT leaves open whether the effect is committed; the next call finds out. effect's own error
+// is returned as it is, except for an error that only looks like a lost connection: see below. A
+// panic of effect passes through. Both roll back. dedup.IsPermanent is true for a key that cannot
+// be used (a [*dedup.InputError]) and for one that is bound to another payload
+// ([dedup.ErrMismatch]): no retry fixes them. The Mark says what was learned of the key, and is
+// Unknown where the transaction failed.
 //
 // When [Retryable] is true of the error of any step, effect's included, Do runs everything again
 // from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
@@ -33,8 +33,8 @@ import (
 // dedup.IsPermanent is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
 // long the caller wants to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, from a
 // payload or a call to another system, is not a lost connection. Do asks the database, with one
-// round trip, and runs everything again only when that does not answer. Otherwise it returns the
-// error, wrapped so that Retryable is false of it; errors.Is and errors.As find it.
+// round trip, and runs everything again only when the database does not answer. Otherwise it
+// returns the error, wrapped so that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. Its
 // work until then is committed, and its work afterwards is not. Nor must it roll back: with
@@ -57,7 +57,8 @@ import (
 //
 // A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), such as a demoted
 // primary that has kept its connections, is [Retryable]; Do closes the idle connections of db that
-// take no writes before the next try. Four round trips and those of effect; a duplicate takes four.
+// take no writes before the next try. It takes four round trips and those of effect; a duplicate
+// takes four.
 func (m *Ledger) Do(
 	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error,
 	opts ...dedup.Option,
@@ -69,7 +70,7 @@ func (m *Ledger) Do(
 		func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
-// doBounded is do with Config.LockTimeout for the mark only, not for the effect.
+// doBounded does the work of do, with Config.LockTimeout for the mark only, not for the effect.
 func (m *Ledger) doBounded(
 	ctx context.Context, db any, begin beginner, key string,
 	effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
@@ -129,10 +130,10 @@ func (m *Ledger) do(
 // is not called when there is none. The marks are in the order of keys.
 //
 // One bad key does not fail the batch: its Mark carries Err, for which dedup.IsPermanent is true;
-// the key is left out, and must not be acknowledged. A nil error holds for all the others. A key
-// that occurs twice is run once, at its first position; the later ones are duplicates of it. An
-// error of the call is as in Do, and no mark counts: the batch is rolled back, or a COMMIT was
-// lost. To find the key that always fails, call again with each key alone.
+// the key is left out, and must not be acknowledged. A nil error of the call holds for all other
+// keys. A key that occurs twice is run once, at its first position; the later ones are duplicates
+// of it. An error of the call is as in Do, and no mark counts: the batch is rolled back, or a
+// COMMIT was lost. To find the key that always fails, call again with each key alone.
 //
 // All batches mark keys in the same order. So batches that overlap wait for each other and do not
 // deadlock over their marks, nor over the results that effect saves, at any isolation level. With
@@ -141,9 +142,9 @@ func (m *Ledger) do(
 // and one of bad keys only, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
-// belongs to one payload: [Ledger.MarkBatchTx] takes one for each. Four round trips and those of
-// effect, one more when some are duplicates; with MySQL a further one then, after effect, for their
-// results.
+// belongs to one payload: [Ledger.MarkBatchTx] takes one for each. It takes four round trips and
+// those of effect, and one more when some keys are duplicates. With MySQL it then takes another
+// one, after effect, for the results of the duplicates.
 func (m *Ledger) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string,
 	effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
@@ -211,7 +212,7 @@ func (m *Ledger) lateResults(ctx context.Context, tx transaction, b *batch) erro
 	return nil
 }
 
-// batchOf is the batch of these keys, under the same options.
+// batchOf returns the batch of these keys, under the same options.
 func (m *Ledger) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 	reqs := make([]dedup.Request, len(keys))
 	for i, key := range keys {

@@ -29,8 +29,8 @@
 //
 // # Which transactions
 //
-// The package needs a database/sql transaction and no driver. [Tx] is one method, so a wrapper of a
-// *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a bun.Tx (not
+// The package needs a database/sql transaction and no driver. [Tx] has one method, so a wrapper of
+// a *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a bun.Tx (not
 // bun.Tx, which replaces placeholders by itself, and fails). You can also pass the *sql.Tx that Do
 // has begun to those libraries and to ent's driver. Package sqladapter/pgxv5 is for pgx.
 // PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are supported.
@@ -58,22 +58,23 @@
 // written since then stays. MarkTx refuses a transaction that is not open.
 //
 // MySQL and MariaDB: batches that overlap do not deadlock over marks and results at any level, as
-// long as nobody rolls back. When the transaction that has marked a key rolls back, all that wait
-// for the key get the lock of its gap, and each waits for the others before it can insert: InnoDB
-// ends some of them with 1213. Measured on MariaDB 10.11, with eight callers of one key and every
-// second effect failing: about two deadlocks a key. Do and DoBatch run theirs again, and every
-// effect still happens once; a transaction of your own gets a [Retryable] error. PostgreSQL has no
-// such deadlocks. Use READ COMMITTED for a transaction of your own that saves results. Above that
-// level a transaction that meets a duplicate without a result locks the gap where the result would
-// be. Two transactions deadlock when both have that lock and want to save a result there. The lock
-// wait timeout, 50 s by default, bounds the wait and is answered with [dedup.ErrInFlight]; it
-// undoes only its own statement. After a deadlock the server has rolled back, and *sql.Tx does not
-// notice: the next statement would commit by itself. So roll back after every error. Do takes care
-// of all that, whatever the effect does with an error. MarkTx refuses a transaction that is not
-// open, which it cannot tell when autocommit is off. The driver must not report found rows
-// (clientFoundRows): Migrate and Check refuse it. Go-sql-driver's COMMIT watches no context: only
-// its readTimeout bounds the wait for a server that is out of reach. Do not use statements that
-// commit by themselves (TRUNCATE, LOCK TABLES and DDL) in a transaction with a mark.
+// long as nobody rolls back. When the transaction that has marked a key rolls back, all
+// transactions that wait for the key get the lock of its gap. Then each waits for the others before
+// it can insert, and InnoDB ends some of them with 1213. Measured on MariaDB 10.11, with eight
+// callers of one key and every second effect failing: about two deadlocks a key. Do and DoBatch run
+// theirs again, and every effect still happens once; a transaction of your own gets a [Retryable]
+// error. PostgreSQL has no such deadlocks. Use READ COMMITTED for a transaction of your own that
+// saves results. Above that level a transaction that meets a duplicate without a result locks the
+// gap where the result would be. Two transactions deadlock when both have that lock and want to
+// save a result there. The lock wait timeout, 50 s by default, bounds the wait and is answered with
+// [dedup.ErrInFlight]; it undoes only its own statement. After a deadlock the server has rolled
+// back, and *sql.Tx does not notice: the next statement would commit by itself. So roll back after
+// every error. Do takes care of all that, whatever the effect does with an error. MarkTx refuses a
+// transaction that is not open, which it cannot tell when autocommit is off. The driver must not
+// report found rows (clientFoundRows): Migrate and Check refuse it. Go-sql-driver's COMMIT watches
+// no context: only its readTimeout bounds the wait for a server that is out of reach. Do not use
+// statements that commit by themselves (TRUNCATE, LOCK TABLES and DDL) in a transaction with a
+// mark.
 //
 // Package sqladapter/sqlserver has the dialect of SQL Server, which is experimental.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// unlearnt is the Mark of a statement that failed. A lock timeout means that another
+// unlearnt returns the Mark of a statement that failed. A lock timeout means that another
 // transaction holds the key and has not ended.
 func unlearnt(err error) Mark {
 	if sqlerr.Waited(err) {

@@ -128,11 +128,12 @@ func (f *Fence) ready() error {
 //
 // It waits for another open transaction that has moved the same fence, as long as ctx and the
 // database's lock timeout allow; a timeout is [dedup.ErrInFlight]. A span that begins above the
-// stored offset is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil
-// transaction and a connection pool are [*dedup.InputError]s, before any statement. After any other
-// error roll back: [Retryable] says whether the transaction may be run again. It may after an error
-// of its COMMIT, because the fence shows what has been done. One round trip; four in MySQL and two
-// in SQLite, to check first whether there is a transaction at all.
+// stored offset is accepted, see [Advance.Gap]. If to is not above from, the position is bad, or
+// the transaction is nil or a connection pool, the error is an [*dedup.InputError], before any
+// statement. After any other error roll back: [Retryable] says whether the transaction may be run
+// again. It may be run again after an error of its COMMIT, because the fence shows what has been
+// done. It takes one round trip; four in MySQL and two in SQLite, which first check whether there
+// is a transaction at all.
 func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64) (Advance, error) {
 	all, err := f.AdvanceBatchTx(ctx, tx, []Span{{Position: p, From: from, To: to}})
 	if err != nil {
@@ -143,8 +144,8 @@ func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64
 
 // AdvanceBatchTx is [Fence.AdvanceTx] for several positions, each once; the answers are in the
 // order of the spans. It moves the fences in the order of their positions, so that two calls wait
-// for each other and do not deadlock. An empty batch runs no statement. One round trip with
-// PostgreSQL; with other databases as many as single calls.
+// for each other and do not deadlock. An empty batch runs no statement. It takes one round trip
+// with PostgreSQL, and with other databases as many as single calls.
 func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Advance, error) {
 	if err := f.ready(); err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func scanPositions(ctx context.Context, tx Tx, s statement, into map[Position]in
 
 // Lookup reads the next offset of a position; found is false when there is none. It takes a
 // transaction or a connection pool, changes nothing and waits for nobody: an open transaction may
-// be about to move the fence. One round trip, three on a pool of MySQL.
+// be about to move the fence. It takes one round trip, three on a pool of MySQL.
 func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found bool, err error) {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {
 		return 0, false, err
@@ -243,7 +244,7 @@ func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 	return nil
 }
 
-// of is a statement about one position.
+// of returns a statement about one position.
 func (f *Fence) of(text string, p Position) statement {
 	return statement{text, []any{f.group, p.Topic, p.TopicID, p.Partition}}
 }

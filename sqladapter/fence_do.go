@@ -11,9 +11,9 @@ import (
 // messages from start on; when nothing is left it is not run.
 //
 // nil means that the effects of all of [from, to) are committed, and the messages may be
-// acknowledged. Any error means: do not acknowledge, call Do again. Nothing is committed then,
-// except that an error of COMMIT leaves that open; the next call finds out. effect's own error is
-// returned as it is; a panic of effect passes through. Both roll back.
+// acknowledged. Any error means: do not acknowledge, call Do again. Nothing is committed then. Only
+// an error of COMMIT leaves open whether the effects are committed; the next call finds out.
+// effect's own error is returned as it is; a panic of effect passes through. Both roll back.
 //
 // When [Retryable] is true of the error of any step, effect's included, Do runs everything again
 // from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
@@ -28,8 +28,8 @@ import (
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Ledger.Do]. It may also call [Ledger.MarkBatchTx] with tx, for keys of its own.
 // Do of the same position and the same db inside effect, with effect's context, is
-// [dedup.ErrInFlight] at once, as in [Ledger.Do]. Four round trips (MySQL: eight) and those of
-// effect.
+// [dedup.ErrInFlight] at once, as in [Ledger.Do]. It takes four round trips (MySQL: eight) and
+// those of effect.
 func (f *Fence) Do(
 	ctx context.Context, db *sql.DB, p Position, from,
 	to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
@@ -64,7 +64,7 @@ func (f *Fence) do(ctx context.Context, db any, begin beginner, span Span,
 				watch(tx, func() statement { return f.of(f.statements.written, p) })
 				return true, ofEffect(ctx, tx, effect(inside, tx, found.Start))
 			case errors.Is(before, errRolledBack):
-				// or another owner did it meanwhile, which the next call finds out
+				// or another owner has moved the fence meanwhile, which the next call finds out
 				return false, errCommittedItself
 			}
 			return false, nil // the rollback gives the row's lock back

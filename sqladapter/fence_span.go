@@ -30,7 +30,7 @@ type Span struct {
 // Advance is the answer of a call that moves a fence.
 type Advance struct {
 	// Start is the first offset whose effect has not happened yet: From, or more when a part of the
-	// span is done. When it is To there is nothing left to do.
+	// span is done. When Start equals To, nothing is left to do.
 	Start int64
 	// Gap is how many offsets lie between the stored one and From, and are skipped: retention or
 	// compaction has removed them, or their messages were parked. Zero when nothing was stored.

@@ -16,7 +16,7 @@ type fenceStatements struct {
 	lookup  string
 	forget  string
 	written string // counts the row that this transaction has written; for PostgreSQL only
-	// guard is against transactions that end without their owner's knowledge.
+	// guard detects transactions that end without their owner's knowledge.
 	guard txGuard
 }
 
@@ -58,8 +58,8 @@ func postgresFence(table string) *fenceStatements {
 	}
 }
 
-// spanArrays are the columns of spans. Nothing in them needs an escape, see kafkaName. The quotes
-// keep a topic named NULL from being read as NULL.
+// spanArrays returns the columns of spans. Nothing in them needs an escape, see kafkaName. The
+// quotes keep a topic named NULL from being read as NULL.
 func spanArrays(spans []Span) []any {
 	column := func(value func(Span) string) string {
 		values := make([]string, len(spans))
@@ -93,9 +93,9 @@ func sqliteFence(table string) *fenceStatements {
 	}
 }
 
-// mysqlFence reads the previous offset with a second statement. That one locks, because an upsert
-// that changes nothing does not make the row visible to the transaction's older snapshot. MySQL
-// runs the assignments of the upsert from left to right.
+// mysqlFence reads the previous offset with a second statement. The second statement locks, because
+// an upsert that changes nothing does not make the row visible to the transaction's older snapshot.
+// MySQL runs the assignments of the upsert from left to right.
 func mysqlFence(table string) *fenceStatements {
 	insert := `INSERT INTO ` + table + ` ` + fenceColumns + ` VALUES (?, ?, ?, ?, -1, ?)` +
 		` ON DUPLICATE KEY UPDATE previous_offset = next_offset, next_offset = GREATEST(next_offset, ?)`

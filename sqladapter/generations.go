@@ -19,11 +19,11 @@ const (
 	DeleteRows Retention = iota
 	// Generations keeps marks in a series of tables without an index by age. Only the newest is
 	// open for new marks. [Ledger.Rotate] seals the open table when it is a window old, opens the
-	// next, and drops the one that marks no longer look at: expiry costs nothing per row, and
-	// leaves nothing to vacuum. A mark looks into two tables instead of one. This costs the server
-	// about a sixth more, with MySQL a third, and with MySQL a duplicate may take one more round
-	// trip. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on another node
-	// does not prevent the renaming of a table.
+	// next table, and drops the table that marks no longer look at: expiry costs nothing per row,
+	// and leaves nothing to vacuum. A mark looks into two tables instead of one. This costs the
+	// server about a sixth more, with MySQL a third, and with MySQL a duplicate may take one more
+	// round trip. For PostgreSQL, MySQL and MariaDB. It is not for Galera, where a transaction on
+	// another node does not prevent the renaming of a table.
 	//
 	// With PostgreSQL the first statement after a rotation fails with an error for which
 	// [Retryable] is true: [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so
@@ -34,7 +34,7 @@ const (
 	Generations
 )
 
-// text is the name for errors.
+// text returns the name for errors.
 func (r Retention) text() string {
 	switch r {
 	case DeleteRows:
@@ -85,8 +85,8 @@ var (
 )
 
 // statements returns the statements for the tables that are open now, as far as m knows. If a
-// rotation has come in between they fail: see rotated. One round trip when m does not know the open
-// generation.
+// rotation has come in between they fail: see rotated. It takes one round trip when m does not know
+// the open generation.
 func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	g := m.generations
 	if g == nil {
@@ -105,8 +105,8 @@ func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	return g.learn(number), nil
 }
 
-// openStatements are those with which a transaction has just marked: its lock keeps the generation
-// open.
+// openStatements returns the statements with which a transaction has just marked. The transaction's
+// lock keeps the generation open.
 func (m *Ledger) openStatements() *statements {
 	if g := m.generations; g != nil {
 		return g.known.Load()

@@ -55,8 +55,9 @@ var errCommittedItself = errors.New(
 // of such a mark does not prove that the effect is done.
 type endedTries map[int64]bool
 
-// note adds the marks of the try that ended with the error before, unless its COMMIT was sent. The
-// kind of error does not matter: it may be a deadlock that came after the mark was committed.
+// note adds the marks of the last try, unless its COMMIT was sent. The error before says how that
+// try ended. The kind of error does not matter: it may be a deadlock that came after the mark was
+// committed.
 func (e *endedTries) note(before error, marks ...Mark) {
 	var sent *commitFailed
 	if before == nil || errors.As(before, &sent) {
@@ -236,9 +237,9 @@ type guardedTx struct {
 }
 
 const (
-	// Switching autocommit on first commits what was left open on a connection where it is off.
-	// BEGIN would do so too, but the level is chosen before BEGIN, and MySQL refuses that while a
-	// transaction is open (1568).
+	// Switching autocommit on first commits what was left open on a connection that has autocommit
+	// off. BEGIN would do so too, but the level is chosen before BEGIN, and MySQL refuses that
+	// while a transaction is open (1568).
 	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 1, autocommit = 0`
 	autocommitBack = `SET autocommit = @onceward_autocommit`
 	rollbackNow    = `ROLLBACK`

@@ -13,7 +13,7 @@ import (
 // know, and each next statement is committed by itself (sqlite.org/lang_transaction.html, section
 // 3).
 const (
-	// Inside of a transaction SQLite refuses it. Outside it begins one.
+	// Inside of a transaction SQLite refuses BEGIN. Outside, BEGIN begins a transaction.
 	beginAnother = `BEGIN`
 	// A transaction of beginAnother, or of a SAVEPOINT of the effect, has no such savepoint.
 	setOwn, releaseOwn = `SAVEPOINT onceward_own`, `RELEASE onceward_own`

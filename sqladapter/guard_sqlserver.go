@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// serverTx is a transaction of SQL Server that is committed only if it is the one that was begun.
-// XACT_ABORT is on: when the effect ignores an error, no part of the effect is committed. When the
-// server has ended the transaction, later statements would be committed one by one: go-mssqldb
-// before 1.10 sends them anyway. With IMPLICIT_TRANSACTIONS they are in another transaction, which
-// has another id and is rolled back ("SET IMPLICIT_TRANSACTIONS").
+// serverTx is a transaction of SQL Server whose COMMIT is sent only if it is still the transaction
+// that was begun. XACT_ABORT is on: when the effect ignores an error, no part of the effect is
+// committed. When the server has ended the transaction, later statements would be committed one by
+// one: go-mssqldb before 1.10 sends them anyway. With IMPLICIT_TRANSACTIONS they are in another
+// transaction, which has another id and is rolled back ("SET IMPLICIT_TRANSACTIONS").
 type serverTx struct {
 	*sql.Tx
 	conn *sql.Conn
@@ -22,9 +22,10 @@ type serverTx struct {
 	aborts bool
 }
 
-// XACT_ABORT is bit 16384 of @@OPTIONS. These run without parameters; with parameters the server
-// would restore the options at the end of the statement. IMPLICIT_TRANSACTIONS is set inside the
-// transaction. Set before it, BEGIN would open two transactions, and COMMIT would end one of them.
+// XACT_ABORT is bit 16384 of @@OPTIONS. serverBegun and serverBack run without parameters: with
+// parameters, the server would restore the options at the end of the statement.
+// IMPLICIT_TRANSACTIONS is set inside the transaction. If it were set before, BEGIN would open two
+// transactions, and COMMIT would end only one of them.
 const (
 	serverBegun = `DECLARE @was int = @@OPTIONS; SET XACT_ABORT ON; SET IMPLICIT_TRANSACTIONS ON;` +
 		` SELECT CAST(@was & 16384 AS bigint), CAST(@@TRANCOUNT AS bigint), CURRENT_TRANSACTION_ID()`

@@ -45,7 +45,7 @@ type idForm struct {
 	epoch int64  // of a Snowflake, in ms since 1970
 }
 
-// newIDForm takes a Config whose Retention and Dialect are checked.
+// newIDForm takes a Config whose Retention and Dialect were checked before.
 func newIDForm(cfg Config) (idForm, error) {
 	switch {
 	case cfg.IDTime > Snowflake:
@@ -65,8 +65,8 @@ func newIDForm(cfg Config) (idForm, error) {
 	return idForm{kind: cfg.IDTime}, nil
 }
 
-// text is the form on record for a table. It never changes: a program reads it to know whether its
-// own ids have the table's form.
+// text returns the form on record for a table. It never changes: a program reads it to know whether
+// its own ids have the table's form.
 func (f idForm) text() string {
 	switch f.kind {
 	case 0:
@@ -96,11 +96,11 @@ func parseIDForm(text string) (f idForm, ok bool) {
 	return idForm{Snowflake, epoch}, ok && err == nil
 }
 
-// id is the id of a row: the digest, or four bytes of the key's own time followed by 96 bits of the
-// digest. The time is in whole seconds, so that ids of one moment fall on several pages of an
-// index, and not all writers wait for the last page. Whether the time is right does not matter: it
-// is a function of the key, so a duplicate has the same, and it only orders rows. It wraps around
-// after 136 years, also for an id that claims to be of another era.
+// id returns the id of a row: the digest, or four bytes of the key's own time followed by 96 bits
+// of the digest. The time is in whole seconds, so that ids of one moment fall on several pages of
+// an index, and not all writers wait for the last page. Whether the time is right does not matter:
+// it is a function of the key, so a duplicate has the same, and it only orders rows. It wraps
+// around after 136 years, also for an id that claims to be of another era.
 func (f idForm) id(namespace, scope, key string) (driver.ID, error) {
 	id, err := driver.NewID(namespace, scope, key)
 	if err != nil || f.kind == 0 {
@@ -116,7 +116,7 @@ func (f idForm) id(namespace, scope, key string) (driver.ID, error) {
 	return id, nil
 }
 
-// millis is the time that a key carries; false for a key of another kind.
+// millis returns the time that a key carries; false for a key of another kind.
 func (f idForm) millis(key string) (int64, bool) {
 	switch f.kind {
 	case UUIDv7:

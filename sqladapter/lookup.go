@@ -12,7 +12,8 @@ import (
 // there is none. It takes a transaction or a connection pool, changes nothing and waits
 // for nobody. So "not found" is not a promise: a transaction may be about to commit the
 // mark. Only [Ledger.MarkTx] decides. The Outcome of a found mark is Duplicate, or
-// Mismatch when a fingerprint is given and conflicts. One round trip, three on a pool of MySQL.
+// Mismatch when a fingerprint is given and conflicts. It takes one round trip, three on a pool of
+// MySQL.
 func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Option) (mark Mark,
 	found bool, err error) {
 	e, err := m.entry(key, opts)
@@ -46,8 +47,9 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 
 // RecordedIDTime returns the [Config.IDTime] and [Config.SnowflakeEpoch] for which the table of m
 // was made, whatever those of m are. It is for tools that look into the tables of other programs:
-// they need a Ledger with these two values. kind is zero where ids are digests. One round trip,
-// three on a pool of MySQL, and none with [SQLite] and [Generations], where all ids are digests.
+// they need a Ledger with these two values. kind is zero where ids are digests. It takes one round
+// trip, three on a pool of MySQL, and none with [SQLite] and [Generations], where all ids are
+// digests.
 func (m *Ledger) RecordedIDTime(ctx context.Context, q Tx) (kind IDTime, epoch time.Time,
 	err error) {
 	if err := m.ready(); err != nil {

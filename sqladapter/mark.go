@@ -48,18 +48,19 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // a duplicate of the first.
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the database's
-// lock timeout allow. It also waits for one of the same goroutine. So inside an effect of
-// [Ledger.Do] mark only other keys, and in the effect's own transaction. A key bound to another
-// fingerprint is [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable.
-// After any other error roll back: [Retryable] says whether the transaction may be run again. A nil
-// transaction, a connection pool and a bad key are [*dedup.InputError]s, before any statement.
+// lock timeout allow. It also waits for such a transaction of the same goroutine. So inside an
+// effect of [Ledger.Do] mark only other keys, and in the effect's own transaction. A key bound to
+// another fingerprint is [dedup.ErrMismatch], with the stored mark, and leaves the transaction
+// usable. After any other error roll back: [Retryable] says whether the transaction may be run
+// again. A nil transaction, a connection pool and a bad key are [*dedup.InputError]s, before any
+// statement.
 //
 // Of the options only scope and fingerprint count; origin and label are not kept here. The
 // fingerprint is an unkeyed digest, unless the caller digests a keyed hash of the payload.
 //
-// One round trip, two for a duplicate. To check whether there is a transaction at all, MySQL takes
-// two more, SQLite takes one, and on a *sql.Conn PostgreSQL takes two. A Ledger's first mark takes
-// one more with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
+// It takes one round trip, two for a duplicate. To check whether there is a transaction at all,
+// MySQL takes two more, SQLite takes one, and on a *sql.Conn PostgreSQL takes two. A Ledger's first
+// mark takes one more with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
 func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark,
 	error) {
 	e, err := m.entry(key, opts)

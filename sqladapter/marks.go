@@ -43,17 +43,18 @@ type Config struct {
 	// is on record next to the table, and holds for all of it; [Ledger.SetWindow] shortens it.
 	// Default: zero, which keeps marks forever.
 	Window time.Duration
-	// Retention is how expired marks are removed: [DeleteRows] or [Generations]. A table stays with
-	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
-	// tables so large that deletes, and the vacuum after them, cost too much. Default: DeleteRows.
+	// Retention is how expired marks are removed: [DeleteRows] or [Generations]. A table keeps the
+	// Retention that it was made for. Generations are for PostgreSQL and MySQL, need a Window, and
+	// are for tables so large that deletes, and the vacuum after them, cost too much. Default:
+	// DeleteRows.
 	Retention Retention
 	// IDTime says that every key is an id of this kind, and carries the time at which it was made.
 	// The rows then stand in the order of that time, and new ones go to a few pages of the index
 	// instead of anywhere in it. The time only orders rows: the database's clock decides when a
 	// mark expires. A key of another kind is a [*dedup.InputError] on "key". A row keeps 96 bits of
 	// the key's digest instead of 128. A table keeps the kind that it was made for, and a Ledger
-	// with another kind is refused at its first mark: see Previous. For PostgreSQL and MySQL with
-	// DeleteRows. Default: zero, keys of any form.
+	// with another kind is refused at its first mark: see Previous. It needs PostgreSQL or MySQL,
+	// with DeleteRows. Default: zero, keys of any form.
 	IDTime IDTime
 	// SnowflakeEpoch is the instant from which ids count, in ms. It is required for [Snowflake],
 	// where it is a part of the kind, and must be zero for any other kind. No default.
@@ -61,8 +62,8 @@ type Config struct {
 	// Previous is the Ledger of the table that this one takes over from, such as one with another
 	// IDTime. Keys are marked in both tables, and one that is in either is a duplicate. Programs
 	// with the old table alone may run at the same time. Remove Previous when a window has passed
-	// since the last of them ended. It needs DELETE on the old table, the same Dialect (PostgreSQL
-	// or MySQL), and DeleteRows. A new key takes one round trip more. Default: nil.
+	// since the last of these programs ended. It needs DELETE on the old table, the same Dialect
+	// (PostgreSQL or MySQL), and DeleteRows. A new key takes one round trip more. Default: nil.
 	Previous *Ledger
 	// ResultLimit bounds what [Ledger.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
@@ -114,7 +115,7 @@ type Ledger struct {
 	window    time.Duration
 	isolation sql.IsolationLevel
 	limit     int // of a result
-	// lockTimeout is zero for that of the database.
+	// lockTimeout is zero if the database's own lock timeout applies.
 	lockTimeout time.Duration
 	retention   Retention
 	table       tableName

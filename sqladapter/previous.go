@@ -39,9 +39,9 @@ func (m *Ledger) checkPrevious(cfg Config) error {
 	return nil
 }
 
-// settleBoth is settle in the previous table and in that of m. A row of the previous table comes
-// with the id that it would have in the new one. The mark of a first has the stamp of its row in
-// the previous table, where [Ledger.Confirm] looks first.
+// settleBoth does what settle does, in the previous table and in that of m. A row of the previous
+// table comes with the id that it would have in the new one. The mark of a first has the stamp of
+// its row in the previous table, where [Ledger.Confirm] looks first.
 func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry,
 	batch bool) (map[driver.ID]row, error) {
 	if m.previous == nil {
@@ -94,7 +94,7 @@ func (m *Ledger) takeBack(ctx context.Context, tx Tx, es []entry) error {
 	return nil
 }
 
-// settleChunks is settle for any number of entries.
+// settleChunks does what settle does, for any number of entries.
 func (m *Ledger) settleChunks(ctx context.Context, tx Tx, es []entry,
 	batch bool) (map[driver.ID]row, error) {
 	if len(es) <= m.dialect.chunk {
@@ -111,7 +111,7 @@ func (m *Ledger) settleChunks(ctx context.Context, tx Tx, es []entry,
 	return all, nil
 }
 
-// inPrevious are the entries of the previous table, in the order of its ids.
+// inPrevious returns the entries of the previous table, in the order of its ids.
 func inPrevious(es []entry) []entry {
 	before := make([]entry, len(es))
 	for i, e := range es {

@@ -23,9 +23,9 @@ import (
 // so it does not matter which process calls, or how often. While one process reads a slice, the
 // calls of others return zero. A mark is deleted when it is older than the window, and at the
 // latest when it is one and a quarter windows old. Where new marks are rare this can be a little
-// later, because the walk learns only from the marks that it sees how new the newest is. With
-// SQLite and older servers DeleteExpired deletes the oldest mark first, by the index; a mark may
-// outlive the window by two seconds.
+// later, because the walk knows the age of the newest mark only from the marks that it has read.
+// With SQLite and older servers DeleteExpired deletes the oldest mark first, by the index; a mark
+// may outlive the window by two seconds.
 //
 // All namespaces of a table share its window: the one on record ([Ledger.Migrate] raises it,
 // [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before that
@@ -41,8 +41,8 @@ import (
 // much.
 //
 // It is an error when Config.Window is zero, when the table's recorded window is forever, and when
-// the table is partitioned. Even with an error it returns how many marks it has deleted. Six round
-// trips with PostgreSQL and one slice, more elsewhere.
+// the table is partitioned. Even with an error it returns how many marks it has deleted. It takes
+// six round trips with PostgreSQL and one slice, more elsewhere.
 func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
@@ -69,7 +69,7 @@ func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int6
 	return m.expire(ctx, db, window, int64(limit))
 }
 
-// enforcedWindow is the longer of the one on record and Config.Window.
+// enforcedWindow returns the longer of the recorded window and Config.Window.
 func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	window, err := m.recordedWindow(ctx, db)
 	if err != nil {
@@ -83,7 +83,8 @@ func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 	return max(window, m.window), nil
 }
 
-// expire deletes marks and their results in one transaction, the oldest first, by an index by age.
+// expire deletes marks and their results in one transaction, the oldest first. It finds them by an
+// index by age.
 func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	limit int64) (int64, error) {
 	tx, release, err := dialect.BeginAt(ctx, db, m.dialect.weakest)

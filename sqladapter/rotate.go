@@ -35,8 +35,9 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // A mark is kept for at least one window after its transaction ended, and for at most two windows
 // plus the time between two calls of Rotate. The window is the table's, as in DeleteExpired. Rotate
 // uses the database's clock or this process's, whichever is behind, and waits while there are no
-// marks: it seals a generation only when that has a mark that is a window younger than it. So when
-// the consumers were down for longer than the window, the marks they will need are still there.
+// marks: it seals a generation only when one of its marks is a window younger than the generation.
+// So when the consumers were down for longer than the window, the marks they will need are still
+// there.
 //
 // To seal a generation Rotate needs a moment without any open transaction that has marked in it. It
 // waits 50 ms for that moment, and other marks wait behind it. Then it gives up, lets them go on,
@@ -56,8 +57,8 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // the old ones, in the same transaction; rights on single columns are not copied. [Ledger.Check]
 // reports what would prevent the owner from rotating. With MySQL rights belong to names and stay;
 // the rotator needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. Rotate
-// is an error with another retention, and for a table whose recorded window is forever. Two round
-// trips while nothing is due.
+// returns an error with another retention, and for a table whose recorded window is forever. It
+// takes two round trips while nothing is due.
 func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
 	case m.ready() != nil:
@@ -128,14 +129,15 @@ func (m *Ledger) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64)
 // 512 pages at once, which are then filled in any order.
 var tails = [...]int{64, 1024}
 
-// newestMark is the newest of the last pages of a table, in ms. There is no index by age.
+// newestMark returns a query for the time of the newest mark in the last pages of a table, in ms.
+// There is no index by age.
 func newestMark(table string, pages int) string {
 	return fmt.Sprintf(`SELECT coalesce(max(stamp >> 20), 0) FROM %s WHERE ctid >= (SELECT format('(%%s,0)', greatest(`+
 		`pg_relation_size('%s') / current_setting('block_size')::bigint - %d, 0))::tid)`,
 		table, table, pages)
 }
 
-// briefly runs work in a transaction that waits for no lock for long.
+// briefly runs work in a transaction that waits only briefly for locks.
 func (m *Ledger) briefly(ctx context.Context, db *sql.DB,
 	work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
 	err = patiently(ctx, func(try int) error {
@@ -250,8 +252,8 @@ func carryGrants(from, to string) string {
 // toRotate is what a role needs for a rotation.
 const toRotate = "to own the tables and views of marks, as itself or as a member of the role that does, and CREATE in the schema"
 
-// mayRotate is a query for what would prevent the owner of the views from rotating; it answers with
-// an empty text when nothing does.
+// mayRotate returns a query for what would prevent the owner of the views from rotating; it answers
+// with an empty text when nothing does.
 func (t tableName) mayRotate(number int64) string {
 	g := t.generation(number)
 	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results,
@@ -290,9 +292,9 @@ func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// dropNotAttempted drops generations one by one. It keeps the open one and the one before it, where
-// marks are looked for. Everything older was sealed at least a window before the open one was
-// opened.
+// dropNotAttempted drops generations one by one. It keeps the open generation and the one before
+// it, where marks are looked for. Everything older was sealed at least a window before the open one
+// was opened.
 func (m *Ledger) dropNotAttempted(ctx context.Context, db *sql.DB) error {
 	for {
 		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {

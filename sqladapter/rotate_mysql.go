@@ -32,7 +32,8 @@ const (
 type rotationStep struct {
 	// dated says that the time of its opening is on record.
 	dated bool
-	// due says that it is a window old, and has a mark that is a window younger than it.
+	// due says that the generation is a window old, and that one of its marks is a window younger
+	// than it.
 	due bool
 	// litter says that the generation named gone was not dropped yet.
 	litter bool
@@ -96,8 +97,8 @@ func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle,
 	return true, execAll(ctx, conn, []string{t.date(), t.drop(t.gone)})
 }
 
-// step reads the sealed table, too, so that it fails when that is missing: nothing may be dropped
-// then.
+// step reads the sealed table, too, so that it fails when that table is missing: nothing may be
+// dropped then.
 func (m *Ledger) step(ctx context.Context, q Tx, t nameCycle, window time.Duration) (s rotationStep,
 	err error) {
 	var opened, now, litter int64
@@ -168,7 +169,7 @@ func execAll(ctx context.Context, conn *sql.Conn, statements []string) error {
 	return nil
 }
 
-// rotatorLock is the name of a lock of the server, for all its databases.
+// rotatorLock returns the name of a lock of the server, for all its databases.
 func (m *Ledger) rotatorLock() string {
 	return `CONCAT('onceward rotate ', LEFT(SHA2(LOWER(CONCAT(` + mysqlSchema(m.table) + `, '.` +
 		m.table.name + `')), 256), 32))`

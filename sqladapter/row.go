@@ -28,7 +28,7 @@ type row struct {
 	ours bool
 }
 
-// query asks a transaction for rows; a native one has its own method.
+// query asks a transaction for rows; a native transaction has its own method.
 func query(ctx context.Context, tx Tx, s statement) (native.Rows, error) {
 	if native, ok := tx.(native.Tx); ok {
 		return native.QueryRows(ctx, s.text, s.args...)

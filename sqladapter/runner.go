@@ -99,8 +99,8 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 //
 // When effect returns undo, Run keeps the result and rolls back everything else that effect has
 // written, to a savepoint that it sets after the mark. An error of effect rolls back everything and
-// is returned as it is. So is one of [dedup.Permanent], which is not stored here. A panic rolls
-// back everything, too, and continues. A result of more than ResultLimit bytes is a
+// is returned as it is. So is an error of [dedup.Permanent], which is not stored here. A panic
+// rolls back everything, too, and continues. A result of more than ResultLimit bytes is a
 // [*dedup.InputError], and rolls the effect back as well.
 //
 // Of the concurrent calls of one key, one runs. In the same Runner the others return
@@ -117,8 +117,8 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // inside effect, such as the Timeout of package httpadapter, begins anew with each run. Nothing
 // counts the calls that have failed: an error that comes back each time is returned each time.
 // After a lost COMMIT the record decides: the outcome is then Duplicate, with the result of this
-// very call or of another one. dedup.OutcomeUnknown is true of the error, and the Result has
-// effect's value, when the record could not be read either, and after every other error of COMMIT
+// very call or of another one. If the record cannot be read either, dedup.OutcomeUnknown is true of
+// the error, and the Result has effect's value. The same is true after every other error of COMMIT
 // that does not prove that nothing is committed.
 //
 // Until effect begins, Run ends with ctx. From then on only the values of ctx count: the end of ctx
@@ -128,7 +128,8 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
 // count. A nil effect or ctx, and a bad key, are a [*dedup.InputError]. Attempt counts the runs of
 // effect in this call, and is 1 for a duplicate: attempts that were rolled back leave no trace.
-// Eight round trips and those of effect (MySQL twelve); a duplicate takes five, MySQL nine.
+// It takes eight round trips and those of effect (MySQL twelve); a duplicate takes five (MySQL
+// nine).
 func (r *Runner) Run(
 	ctx context.Context, key string,
 	effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
@@ -176,7 +177,7 @@ func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) 
 		return dedup.Result[[]byte]{Value: mark.Result, Outcome: dedup.Duplicate, Attempt: 1,
 			Record: c.record(mark)}, nil
 	case mark.Outcome == dedup.Mismatch:
-		// Not Permanent, which is about the failure of an effect.
+		// The error is not Permanent, because Permanent is about the failure of an effect.
 		return dedup.Result[[]byte]{Outcome: dedup.Mismatch, Record: c.record(mark)},
 			fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
 	case c.landed && !undone(err):

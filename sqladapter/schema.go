@@ -32,8 +32,8 @@ func newMigrations(d Dialect, cfg sqlmigrate.Config) (*migration.Set, error) {
 	return migration.New(versions), nil
 }
 
-// newMigrations has the versions of the tables. It checks the form of the tables that a version has
-// made before the version is recorded.
+// newMigrations returns the versions of the tables. It checks the form of the tables that a version
+// has made before the version is recorded.
 func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	component := "marks"
 	if m.retention == Generations {
@@ -51,7 +51,7 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	})
 }
 
-// Migrations are the versions of the tables; nil when m was not made by New. [Generations] and
+// Migrations returns the versions of the tables; nil when m was not made by New. [Generations] and
 // [DeleteRows] have different versions, because their tables differ.
 func (m *Ledger) Migrations() *migration.Set {
 	if m == nil {
@@ -62,7 +62,7 @@ func (m *Ledger) Migrations() *migration.Set {
 
 // Migrate is [migration.Set.Up], and puts Config.Window on record where it is longer than the
 // recorded window. Several processes may call it at once. A table of another form, an older one of
-// this package's own included, is refused and left as it is. So is a table that is on record and
+// this package's own included, is refused and left as it is. So is a table that is on record but
 // gone: [migration.Set.To] zero undoes what is left of it. It does not create Config.Schema.
 //
 // With MySQL it refuses a connection that reports found rows instead of changed rows
@@ -130,7 +130,7 @@ func (m *Ledger) longEnough(recorded time.Duration) bool {
 // a [*migration.LevelError]), in this package's form and with a window that is long enough. It also
 // refuses what [Ledger.Migrate] refuses. Call it at start if you migrate with your own tool. With
 // [Generations] on PostgreSQL it also reports what would prevent the owner of the tables from
-// rotating. It leaves nothing behind. Four round trips; six with PostgreSQL, seven with
+// rotating. It leaves nothing behind. It takes four round trips; six with PostgreSQL, seven with
 // Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
 func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
@@ -165,9 +165,9 @@ func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	return m.probe(ctx, db)
 }
 
-// checkIDs refuses a table whose ids have another form than those of m: a key that one program has
-// marked would be new to the other. After one right answer it does not ask again, because a table
-// never changes its form.
+// checkIDs refuses a table whose ids have another form than those of m, because a key that one
+// program has marked would be new to the other. After one right answer it does not ask again,
+// because a table never changes its form.
 //
 // It reads after the marks. On MySQL a read without locks takes the transaction's snapshot, which
 // must not be older than the marks (see lateResults), and a read with locks would block retention.
@@ -194,7 +194,7 @@ func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// recordedIDs is the form of the table's ids, as text.
+// recordedIDs returns the form of the table's ids, as text.
 func (m *Ledger) recordedIDs(ctx context.Context, q Tx) (string, error) {
 	var form sql.NullString
 	err := scanOne(ctx, q, m.dialect.ids, &form)
@@ -221,8 +221,9 @@ func (m *Ledger) checkForm(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// otherForm adds what to do to the error. Nothing recreates tables that are gone: a restore may not
-// have reached them yet, and everything that is delivered meanwhile would run again.
+// otherForm adds to the error what an operator can do. Nothing recreates tables that are gone: a
+// restore may not have reached them yet, and everything that is delivered meanwhile would run
+// again.
 func (m *Ledger) otherForm(err error) error {
 	if sqlerr.NoTable(err) {
 		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+

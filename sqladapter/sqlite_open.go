@@ -57,8 +57,8 @@ func (c liteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // liteConn checks before each statement of a transaction whether it is still open. database/sql
-// makes one call at a time. liteConn leaves methods that the driver's connection does not have to
-// database/sql.
+// makes one call at a time. Where the driver's connection lacks a method, liteConn lets
+// database/sql do without it.
 type liteConn struct {
 	driver.Conn
 	inTx, ended bool
@@ -67,8 +67,8 @@ type liteConn struct {
 // Unwrap returns the driver's connection.
 func (c *liteConn) Unwrap() driver.Conn { return c.Conn }
 
-// open sends BEGIN, which is refused as long as the transaction is open. Once it is not, a new one
-// has begun instead, which is never committed.
+// open sends BEGIN, which is refused as long as the transaction is open. Once it is not open, BEGIN
+// begins a new transaction instead, which is never committed.
 func (c *liteConn) open() error {
 	if !c.inTx {
 		return nil

@@ -100,7 +100,7 @@ func dropReadOnly(ctx context.Context, db *sql.DB, g txGuard) {
 	}
 }
 
-// ofSQL is the *sql.Tx of a transaction that beginIn has begun.
+// ofSQL returns the *sql.Tx of a transaction that beginIn has begun.
 func ofSQL(tx transaction) *sql.Tx {
 	switch tx := tx.(type) {
 	case *guardedTx:
@@ -154,7 +154,7 @@ func repeatable(err error) bool {
 	return Retryable(err) && !errors.Is(err, dedup.ErrInFlight) && !dedup.IsPermanent(err)
 }
 
-// attempt is one transaction. Its context ends with the caller's until COMMIT is sent. To cancel a
+// attempt is one transaction. Until COMMIT is sent, its context ends with the caller's. To cancel a
 // COMMIT that was sent would leave open whether it has committed.
 func attempt(ctx context.Context, last error, begin beginner,
 	work func(tx transaction) (write bool, err error)) error {

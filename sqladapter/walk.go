@@ -19,8 +19,8 @@ import (
 // or the walk checks it under the mark's lock. By then another mark may be where the old one was,
 // because a vacuum has freed the place, or because the key was marked again.
 //
-// Age counts back from the newest mark. The walk knows only the newest that it has seen so far,
-// which may be older than the newest of all. So it deletes later, never earlier.
+// Age counts back from the newest mark. The walk knows only the newest mark that it has seen so
+// far, which may be older than the newest of all. So it deletes later, never earlier.
 
 // passes is how many passes there are in a window.
 const passes = 4
@@ -44,7 +44,7 @@ type pass struct {
 	counted, total int64
 }
 
-// cut is the instant in ms before which marks are old.
+// cut returns the instant in ms before which marks are old.
 func (p *pass) cut() int64 { return max(0, p.newest-p.window) }
 
 // due reports whether the pass has walked no more than it should have by now. A pass that has just
@@ -60,8 +60,8 @@ func (p *pass) again() {
 
 // walker walks over one table. Its statements are in the transaction of a slice.
 type walker interface {
-	// lock takes the row of _meta and reads it; sql.ErrNoRows says that another process has it,
-	// errByIndex that the server needs an index by age.
+	// lock locks the row of _meta and reads it; sql.ErrNoRows says that another process has locked
+	// it, errByIndex that the server needs an index by age.
 	lock(ctx context.Context, tx *sql.Tx) (*pass, error)
 	// slice deletes at most limit marks of the next slice with their results, and moves p past the
 	// slice when no old mark is left in it.

@@ -62,7 +62,7 @@ func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	return &p, nil
 }
 
-// before is the part of the table that the pass has walked, without its last slice.
+// before returns the part of the table that the pass has walked, without its last slice.
 func (w *mysqlWalk) before(p *pass) float64 {
 	if w.extent != "" {
 		return p.countedOf(p.counted - sliceRows)
@@ -71,7 +71,7 @@ func (w *mysqlWalk) before(p *pass) float64 {
 	return max(0, at-(keyFraction(p.last)-at))
 }
 
-// upTo is the part of the table that the pass has walked.
+// upTo returns the part of the table that the pass has walked.
 func (w *mysqlWalk) upTo(p *pass) float64 {
 	if w.extent != "" {
 		return p.countedOf(p.counted)
@@ -90,10 +90,10 @@ func (p *pass) countedOf(marks int64) float64 {
 // are there, and those with an id from the future.
 const lastMarks = 100
 
-// inTime is for ids that carry their time. There an id does not show how much of the table is
-// before it: all ids of a window have nearly the same first bytes, and one that claims to be of the
-// next century is far from them. So the pass counts marks. New marks are at the end of the table,
-// not in every slice.
+// inTime is for ids that carry their time. Such an id does not show how much of the table is before
+// it: all ids of a window have nearly the same first bytes, and an id that claims to be of the next
+// century is far from them. So the pass counts marks. New marks are at the end of the table, not in
+// every slice.
 func (w *mysqlWalk) inTime(t tableName) *mysqlWalk {
 	in := *w
 	in.extent = `SELECT walk_rows, (SELECT COALESCE(MAX(table_rows), 0) FROM` +
@@ -140,7 +140,7 @@ func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64)
 	return deleted, nil
 }
 
-// keyFraction is the part of the key space up to an id. It holds where ids are digests.
+// keyFraction returns the part of the key space up to an id. It holds where ids are digests.
 func keyFraction(id []byte) float64 {
 	if len(id) < len(driver.ID{}) {
 		return 0

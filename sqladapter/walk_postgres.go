@@ -12,8 +12,8 @@ const (
 	// slicePages is how many pages a slice has. They hold some 10,000 marks without fingerprints.
 	slicePages = 64
 	// looks is how many pages are read for new marks, besides those of the slice: the last page,
-	// and others at random. In a full table, the marks of a window's last hundredth are in 4 of 100
-	// pages, where a vacuum has left room.
+	// and others at random. In a full table, the marks of the last hundredth of a window are in 4
+	// of 100 pages: those where a vacuum has left room.
 	looks = 16
 )
 
@@ -96,7 +96,7 @@ func (w *postgresWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int
 	return deleted, nil
 }
 
-// through is the part of the present pages that the pass has walked.
+// through returns the part of the present pages that the pass has walked.
 func (p *pass) through() float64 {
 	if p.page < p.pages {
 		return float64(p.page) / float64(p.pages)
@@ -109,7 +109,7 @@ func (w *postgresWalk) save(ctx context.Context, tx *sql.Tx, p *pass) error {
 	return err
 }
 
-// somePages are the last page and others at random, as an array literal.
+// somePages returns the last page and others at random, as an array literal.
 func somePages(pages int64) string {
 	if pages == 0 {
 		return "{}"

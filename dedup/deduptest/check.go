@@ -18,8 +18,7 @@ const (
 )
 
 // check is one property under test: the test, the store, and calls that fail the test when an
-// item has no answer. None of its methods may be called from another goroutine, but for those
-// that say so.
+// item has no answer. Only methods that say so may be called from another goroutine.
 type check struct {
 	testing.TB
 	h     Harness
@@ -27,7 +26,7 @@ type check struct {
 	moved time.Duration // how far Advance has moved the clock
 }
 
-// now is the time by a clock that Advance moves, too.
+// now returns the time of a clock that Advance moves, too.
 func (c *check) now() time.Time { return time.Now().Add(c.moved) }
 
 // keeps returns those of the states that the store can keep.
@@ -37,7 +36,7 @@ func (c *check) keeps(states ...driver.State) []driver.State {
 	})
 }
 
-// ends are the states an attempt can end in.
+// ends returns the states an attempt can end in.
 func (c *check) ends() []driver.State {
 	return c.keeps(driver.StateSucceeded, driver.StateFailed, driver.StateReleased)
 }
@@ -52,7 +51,7 @@ func newToken() (token driver.Token) {
 	return token
 }
 
-// newFingerprint is a random one of the given version.
+// newFingerprint returns a random fingerprint of the given version.
 func newFingerprint(version byte) (f driver.Fingerprint) {
 	_, _ = rand.Read(f[:])
 	f[0] = version
@@ -70,13 +69,13 @@ func (c *check) pass(d time.Duration) {
 	<-time.After(d)
 }
 
-// calm is the context of one call. It is safe for concurrent use.
+// calm returns the context of one call. It is safe for concurrent use.
 func (c *check) calm() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.Context(), patience)
 }
 
-// claims sends one batch and insists on one answer per item. It is safe for concurrent
-// use, and answers nil when the store does not.
+// claims sends one batch and insists on one answer per item. It is safe for concurrent use, and
+// returns nil when an answer is missing.
 func (c *check) claims(reqs ...driver.ClaimRequest) []driver.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()

@@ -163,8 +163,8 @@ func (c *check) wantMessage(what string, rec driver.Record, from driver.Origin, 
 	}
 }
 
-// checkLookupReads reads a lapsing claim and a short record all along, and expects
-// both to end as they would unread.
+// checkLookupReads keeps looking up a claim until its lease ends and a record until its window
+// ends, and expects that reading prolongs neither.
 func checkLookupReads(c *check) {
 	lapsing, short := newID(), newID()
 	c.acquire(lapsing, c.h.Lease, long)

@@ -92,8 +92,8 @@ func checkOneOwner(c *check) {
 	}
 }
 
-// take claims k and gives it back, and reports whether it got it. The counters are
-// read and set while the claim is held, so nobody else may be seen there.
+// take claims k and gives it back, and reports whether it got it. The counters are read and set
+// while the claim is held, so they must not show another owner.
 func (c *check) take(k *contended) bool {
 	o := c.stranger(k.id)
 	a := c.claims(o.request())[0]
@@ -116,7 +116,7 @@ func (c *check) take(k *contended) bool {
 	if last := k.attempt.Swap(int64(a.Record.Attempt)); int64(a.Record.Attempt) != last+1 {
 		c.Errorf("the owner after attempt %d has attempt %d", last, a.Record.Attempt)
 	}
-	// A round trip inside, so that a second owner has the time to show.
+	// Make a round trip while the claim is held, so that a second owner has the time to show up.
 	if rec := c.lookups(k.id)[0].Record; rec.State != driver.StateInProgress ||
 		rec.Fence != a.Record.Fence {
 		c.Errorf("under the claim with fence %d the key is %v with fence %d", a.Record.Fence,

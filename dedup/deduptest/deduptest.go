@@ -2,8 +2,8 @@
 // and breaks stores on purpose.
 //
 // [Run] is the conformance suite: call it from a test of your own store. [Faulty] wraps
-// any store and loses requests and replies, so that a test can show that nothing is
-// lost or run twice when the network does.
+// any store and loses requests and replies, so that a test can show that no message is lost or run
+// twice on such a network.
 //
 // It is the one package of this module that imports testing; import it from tests only.
 package deduptest
@@ -36,9 +36,9 @@ type Harness struct {
 	// with an Advance run one after the other.
 	Advance func(d time.Duration)
 
-	// Lease is the shortest lease, hold and window that the store can tell from zero. After
-	// that time the fence of a key that it has forgotten must have grown. Only what must
-	// lapse gets so short a lease, so a slow server fails no check. Default [DefaultLease].
+	// Lease is the shortest lease, hold and window that the store can tell from zero. A key that
+	// the store has forgotten must get a larger fence after that time. Only what must lapse gets so
+	// short a lease, so a slow server fails no check. Default [DefaultLease].
 	Lease time.Duration
 
 	// MaxResult is the size in bytes of the largest result the store keeps. Default
@@ -55,8 +55,8 @@ type Harness struct {
 	SeenOnly bool
 
 	// OneWindow is for a store that has one window for all keys, and refuses others. It must
-	// be one hour. The checks then ask for no other, and do not see a record expire: the
-	// store's own tests must.
+	// be one hour. The checks then ask for no other window, and do not see a record expire: the
+	// store's own tests must check that.
 	OneWindow bool
 
 	// DoneOnly is for a store that keeps of a succeeded key only that it is done: no result,
@@ -65,12 +65,12 @@ type Harness struct {
 	DoneOnly bool
 
 	// OnePartition is for a store that wants all claims of a key to come from one partition.
-	// The random walks then have one.
+	// The random walks then use a single partition.
 	OnePartition bool
 
-	// Unreadable plants what the store must neither take for absent nor for done: a
-	// value of a newer version, of the wrong type, cut in the middle. The key of the
-	// map names the case. Nil, the default, suits a store that nobody else can write.
+	// Unreadable plants values that the store must take neither for absent nor for done: a value of
+	// a newer version, of the wrong type, or cut in the middle. The key of the map names the case.
+	// Nil, the default, suits a store that nobody else can write.
 	Unreadable map[string]func(t testing.TB, store driver.Store, id driver.ID)
 }
 

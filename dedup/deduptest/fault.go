@@ -26,7 +26,7 @@ type Kind string
 const (
 	// Pass leaves the call alone. It is the zero value.
 	Pass Kind = ""
-	// DropRequest keeps the items from Fault.Item on from the store: a connection that
+	// DropRequest drops the items from Fault.Item on before they reach the store: a connection that
 	// broke while the batch was written. They are not executed and carry an error.
 	DropRequest Kind = "drop_request"
 	// DropReply executes the whole batch and loses the answers from Fault.Item on: a
@@ -45,8 +45,8 @@ const (
 type Fault struct {
 	// Kind of the fault.
 	Kind Kind
-	// Item is the index of the first item, or of the only one, that suffers. At or
-	// beyond the end of the batch nothing suffers. Default 0.
+	// Item is the index of the first item, or of the only one, that suffers. If Item is at or
+	// beyond the end of the batch, no item suffers. Default 0.
 	Item int
 }
 

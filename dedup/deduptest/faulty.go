@@ -41,8 +41,8 @@ func NewFaulty(store driver.Store, plan Plan) *Faulty {
 		stats: Stats{Calls: map[Op]int{}, Faults: map[Kind]int{}}}
 }
 
-// SetPlan replaces the plan from the next call on; nil heals the store. The numbers of
-// the calls go on.
+// SetPlan replaces the plan from the next call on; nil heals the store. Calls keep being numbered
+// as before.
 func (f *Faulty) SetPlan(plan Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

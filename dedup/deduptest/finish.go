@@ -55,7 +55,7 @@ func checkFinishAgain(c *check) {
 	c.wantUnchanged("another end for one's own success", before, c.lookup(o.id))
 }
 
-// checkUnknownWith hands the store something that no store can know.
+// checkUnknownWith ends a claim with a Finish.With of a type that no store knows.
 func checkUnknownWith(c *check) {
 	o := c.acquire(newID(), long, long)
 	before := c.lookup(o.id)
@@ -103,8 +103,8 @@ func checkLateOwner(c *check) {
 	}
 }
 
-// checkOtherClaim has a network execute a claim once more, long after its owner was overtaken: the
-// same token owns the key again, and that owner knows only its first claim.
+// checkOtherClaim simulates a network that delivers a claim a second time, long after its owner was
+// overtaken. The same token then owns the key again, but the owner knows only its first claim.
 func checkOtherClaim(c *check) {
 	for _, state := range c.ends() {
 		id := newID()

@@ -4,7 +4,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// first is a claim that wants the key only if it has no attempt yet.
+// first returns a claim that wants the key only if it has no attempt yet.
 func (o *owner) first() driver.ClaimRequest {
 	req := o.request()
 	req.OnlyNew = true
@@ -95,7 +95,8 @@ func checkFirstLeaves(c *check) {
 	}
 }
 
-// checkFirstStates asks for keys that no claim could get: the answers are those of any claim.
+// checkFirstStates asks for keys that no claim could get: the answers are the same as for any
+// claim.
 func checkFirstStates(c *check) {
 	meets := func(what string, id driver.ID, want driver.Outcome,
 		bend func(*driver.ClaimRequest)) driver.Answer {

@@ -84,7 +84,7 @@ func checkForgetFence(c *check) {
 	}
 }
 
-// told reads the number of Forgets.
+// told returns the number that the store reports for its Forgets.
 func (c *check) told(store driver.ForgetCounter) uint64 {
 	c.Helper()
 	ctx, cancel := c.calm()
@@ -96,7 +96,7 @@ func (c *check) told(store driver.ForgetCounter) uint64 {
 	return n
 }
 
-// checkForgetTold checks every store that keeps the same keys: another process asks its own
+// checkForgetTold checks every store that keeps the same keys, because another process asks its own
 // store.
 func checkForgetTold(c *check) {
 	store, ok := c.store.(driver.ForgetCounter)
@@ -115,8 +115,8 @@ func checkForgetTold(c *check) {
 	for i, t := range tellers {
 		seen[i] = map[uint64]bool{c.told(t): true}
 	}
-	// An absent key too: it may have expired, or been forgotten by a call whose answer
-	// was lost, while caches still know it.
+	// Forgetting an absent key counts, too: the key may have expired, or been forgotten by a call
+	// whose answer was lost, while caches still know it.
 	for _, id := range []driver.ID{shared.id, shared.id,
 		newID(), c.ended(newID(), driver.StateSucceeded, nil).id, newID()} {
 		c.forget(id, long)

@@ -4,13 +4,13 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// older and newer are one message, before and after a rebalance.
+// older and newer are the origins of one message, before and after a rebalance.
 var (
 	older = driver.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 5}
 	newer = driver.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 6}
 )
 
-// heir is a claim by the consumer that has the partition now.
+// heir returns a claim by the consumer that has the partition now.
 func (o *owner) heir(from driver.Origin) driver.ClaimRequest {
 	req := o.request()
 	req.Origin, req.TakeOverOlderGeneration = from, true
@@ -186,8 +186,8 @@ func checkGenerationIrreversible(c *check) {
 	}
 }
 
-// checkGenerationStates asks for keys that are not in flight: their answers are those of
-// any other claim.
+// checkGenerationStates asks for keys that are not in flight: the answers are the same as for any
+// other claim.
 func checkGenerationStates(c *check) {
 	meets := func(what string, id driver.ID, want driver.Outcome) driver.Answer {
 		c.Helper()

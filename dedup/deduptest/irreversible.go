@@ -141,8 +141,8 @@ func checkIrreversibleLife(c *check) {
 		renewal.Lease, renewal.Hold, renewal.Irreversible = c.h.Lease, c.h.Lease, true
 		return renewal
 	}
-	// The claims have to live so long that MarkIrreversible reaches even a server as slow as this
-	// one is now in time.
+	// The claims have to live long enough for MarkIrreversible to arrive in time, even at a server
+	// that is as slow as this one is now.
 	began := time.Now()
 	c.lookup(c.acquire(newID(), long, long).id)
 	life := 8*c.h.Lease + 20*time.Since(began)
@@ -248,8 +248,8 @@ func checkTake(c *check) {
 	}
 }
 
-// checkTakeOther asks to find out about keys that are not uncertain: that changes
-// nothing.
+// checkTakeOther claims keys that are not uncertain with TakeUncertain, and expects the same
+// answers as without it.
 func checkTakeOther(c *check) {
 	fresh := c.stranger(newID())
 	if a := fresh.take(long); a.Outcome != driver.Acquired || a.Record.Irreversible ||
@@ -277,7 +277,8 @@ func checkUncertainEnds(c *check) {
 	for crash, way := range ways {
 		late := c.uncertain(newID(), crash)
 		a := late.finish(late.landed("late"))
-		// Its own lapsed claim is still its own, and a claim that it gave up is not.
+		// The late owner still holds the claim if it crashed, and no longer if it released the
+		// claim.
 		c.wantEnd("a landed effect "+way, a, crash, true)
 		c.wantState("a landed effect "+way, c.lookup(late.id), driver.StateSucceeded)
 

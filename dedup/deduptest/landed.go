@@ -25,7 +25,7 @@ func checkAppliedAbsent(c *check) {
 			rec.Attempt)
 	}
 
-	// Under its own live claim it is an ordinary end.
+	// Under the owner's own live claim, such a change is an ordinary end.
 	o = c.acquire(newID(), long, long)
 	c.wantEnd("a landed effect of a live claim", o.finish(o.landed("x")), true, true)
 }

@@ -65,8 +65,8 @@ func checkMismatch(c *check) {
 	}
 }
 
-// checkIncomparable claims with no fingerprint, with one of another version, and a key
-// that was bound to none: none of them is a mismatch.
+// checkIncomparable claims without a fingerprint, claims with a fingerprint of another version, and
+// claims keys that were bound without one. It expects no Mismatch.
 func checkIncomparable(c *check) {
 	none := driver.Fingerprint{}
 	for _, state := range c.keeps(slices.Collect(maps.Keys(onRightPayload))...) {

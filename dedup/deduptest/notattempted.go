@@ -6,14 +6,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// unused is the change of an attempt that never began.
+// unused returns the change of an attempt that never began.
 func (o *owner) unused() driver.Finish {
 	change := o.change(driver.StateReleased)
 	change.NotAttempted = true
 	return change
 }
 
-// wantUncounted insists on what is left of a claim of o whose attempt never began.
+// wantUncounted insists that rec is what a claim of o leaves whose attempt never began.
 func (c *check) wantUncounted(what string, rec driver.Record, o *owner) {
 	c.Helper()
 	c.wantState(what, rec, driver.StateReleased)
@@ -51,7 +51,7 @@ func checkNotAttemptedAgain(c *check) {
 	for range 2 {
 		o := c.acquire(id, long, long)
 		o.mustFinish(o.change(driver.StateReleased))
-		// An attempt has one end, and this one was counted.
+		// An attempt has one end, and the release has already counted this attempt.
 		o.mustFinish(o.unused())
 		c.wantClaim("a release, and then not begun", c.lookup(id), o.attempt, o.fence)
 	}

@@ -16,7 +16,7 @@ type owner struct {
 	until   time.Time // when its lease ends, by the clock of check.now
 }
 
-// stranger is an attempt on id that has not asked for anything yet.
+// stranger returns an attempt on id that has not asked for anything yet.
 func (c *check) stranger(id driver.ID) *owner {
 	return &owner{c: c, id: id, token: newToken()}
 }
@@ -31,7 +31,7 @@ func (c *check) acquire(id driver.ID, lease, hold time.Duration) *owner {
 	return o
 }
 
-// lapsed is an owner whose lease has run out.
+// lapsed returns an owner whose lease has run out.
 func (c *check) lapsed(id driver.ID) *owner {
 	c.Helper()
 	o := c.acquire(id, c.h.Lease, long)
@@ -49,7 +49,7 @@ func (c *check) ended(id driver.ID, state driver.State, result []byte) *owner {
 	return o
 }
 
-// request is a claim that outlives the check.
+// request returns a claim that outlives the check.
 func (o *owner) request() driver.ClaimRequest {
 	return driver.ClaimRequest{ID: o.id, Token: o.token, Lease: long, Hold: long}
 }
@@ -60,7 +60,7 @@ func (o *owner) renewal() driver.Renewal {
 		Window: long}
 }
 
-// change reaches state, and outlives the check.
+// change returns an end that leaves the key in state, with a window that outlives the check.
 func (o *owner) change(state driver.State) driver.Finish {
 	change := driver.Finish{
 		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
@@ -72,7 +72,7 @@ func (o *owner) change(state driver.State) driver.Finish {
 	return change
 }
 
-// granted notes the answer to a claim that was sent at sent.
+// granted notes the answer to a claim that was sent at the time sent.
 func (o *owner) granted(lease time.Duration, a driver.Answer, sent time.Time) {
 	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
 	if !a.Mine {
@@ -80,7 +80,7 @@ func (o *owner) granted(lease time.Duration, a driver.Answer, sent time.Time) {
 	}
 }
 
-// landed is the change of an effect that has happened.
+// landed returns the change of an effect that has happened.
 func (o *owner) landed(result string) driver.Finish {
 	change := o.change(driver.StateSucceeded)
 	change.EffectApplied, change.Result = true, []byte(result)
@@ -114,15 +114,15 @@ func (o *owner) finish(change driver.Finish) driver.Answer {
 	return a
 }
 
-// gaveUp clears the end of the lease after a release or a failure: a second, different end of the
-// attempt must not go by the lease that it had.
+// gaveUp clears the end of the lease after a release or a failure, because the claim's lease must
+// not count for a second, different end of the attempt.
 func (o *owner) gaveUp(change driver.Finish, a driver.Answer) {
 	if change.State != driver.StateSucceeded && a.Written {
 		o.until = time.Time{}
 	}
 }
 
-// mustFinish insists on an owner's end.
+// mustFinish insists that the owner still held its claim and its end was written.
 func (o *owner) mustFinish(change driver.Finish) driver.Answer {
 	o.c.Helper()
 	a := o.finish(change)

@@ -104,7 +104,7 @@ func (p *process) Forget(ctx context.Context, ids []driver.ID, hold time.Duratio
 	return meet(ctx, p, OpForget, ids, send, func(err error) error { return err })
 }
 
-// meet sends one batch through what is to happen to it.
+// meet sends one batch, unless the blow that next returns for the call prevents that.
 func meet[Item, Reply any](
 	ctx context.Context, p *process, op Op, items []Item,
 	send func(context.Context, []Item) []Reply, lose func(error) Reply,
@@ -150,7 +150,8 @@ func (p *process) next(op Op) blow {
 		return b
 	}
 	p.faults++
-	// A claim that was not answered in time must not be used, so a fault there excuses nothing.
+	// A claim that was not answered in time must not be used, so a fault there does not excuse a
+	// second effect.
 	p.exposed = p.exposed || op == OpRenew || op == OpFinish
 	p.told = append(p.told, fmt.Sprintf("%s %s (call %d)", b, op, p.calls))
 	if b == crashBefore || b == crashAfter {

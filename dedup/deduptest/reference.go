@@ -38,12 +38,13 @@ func (r *reference) heldBy(token driver.Token) bool {
 	return r.state == driver.StateInProgress && r.token == token
 }
 
-// holds tells apart two claims of the same token.
+// holds reports whether token has the live or lapsed claim. The fence tells apart two claims of one
+// token.
 func (r *reference) holds(token driver.Token, fence uint64) bool {
 	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
 
-// shown is the state that callers see.
+// shown returns the state that callers see.
 func (r *reference) shown() driver.State {
 	if r.state == driver.StateInProgress && r.lapsed && r.danger {
 		return driver.StateUncertain
@@ -51,7 +52,7 @@ func (r *reference) shown() driver.State {
 	return r.state
 }
 
-// stands names the state, telling a lapsed claim from a live one.
+// stands returns the name of the state, and "lapsed" for a lapsed claim.
 func (r *reference) stands() string {
 	if r.shown() == driver.StateInProgress && r.lapsed {
 		return "lapsed"
@@ -59,7 +60,7 @@ func (r *reference) stands() string {
 	return r.shown().String()
 }
 
-// claim compares the answer of a claim and moves on.
+// claim compares the answer to a claim with the contract, and updates the reference.
 func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
 	token, want := req.Token, driver.Acquired
 	mine := r.heldBy(token)
@@ -101,7 +102,7 @@ func (r *reference) leftBy(req driver.ClaimRequest) bool {
 	return req.OnlyNew && r.state != driver.StateAbsent && r.attempt > 0
 }
 
-// left compares the answer to a request that could have had the key.
+// left compares the answer to a request that left the key alone although it was free.
 func (r *reference) left(a driver.Answer) error {
 	if a.Outcome != driver.InFlight || a.Mine || a.Record.Remaining > 0 {
 		return fmt.Errorf("want in_flight and nothing remaining, got %s, remaining %v", describe(a),
@@ -122,7 +123,7 @@ func (r *reference) givesWay(req driver.ClaimRequest) bool {
 		0 < o.Generation && o.Generation < n.Generation
 }
 
-// renew compares the answer of a renewal and moves on.
+// renew compares the answer to a renewal with the contract, and updates the reference.
 func (r *reference) renew(c driver.Renewal, a driver.Answer) error {
 	held := r.holds(c.Token, c.Fence)
 	if a.Held != held {
@@ -137,7 +138,7 @@ func (r *reference) renew(c driver.Renewal, a driver.Answer) error {
 	return nil
 }
 
-// finish compares the answer of an end and moves on.
+// finish compares the answer to an end with the contract, and updates the reference.
 func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	held, written := false, false
 	switch {
@@ -158,7 +159,7 @@ func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	}
 	if r.doneOnly && r.state == driver.StateSucceeded && c.State == r.state &&
 		time.Now().Before(c.Until) {
-		// The store cannot tell whose success it was; its owner's, most likely.
+		// The store cannot tell whose success it was, and may take it for the caller's own.
 		held, written = a.Held, a.Written
 	}
 	if a.Held != held || a.Written != written {
@@ -167,7 +168,7 @@ func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	return r.matches(a.Record)
 }
 
-// reach is the state in which c leaves the key.
+// reach returns the state in which c leaves the key.
 func (r *reference) reach(c driver.Finish) driver.State {
 	if c.State == driver.StateReleased && r.danger && !c.NotStarted {
 		return driver.StateUncertain
@@ -200,7 +201,7 @@ func (r *reference) disputed(c driver.Finish) bool {
 		!r.holds(c.Token, c.Fence)
 }
 
-// forget compares the answer of Forget and moves on.
+// forget compares the answer to Forget with the contract, and updates the reference.
 func (r *reference) forget(live bool) error {
 	want := r.state == driver.StateInProgress && !r.lapsed
 	if live != want {
@@ -217,7 +218,7 @@ func (r *reference) forget(live bool) error {
 	return nil
 }
 
-// expire makes the key absent. Only newest and floor outlive it, and the kind of the store.
+// expire makes the key absent. Only newest, floor and the kind of the store outlive it.
 func (r *reference) expire() {
 	*r = reference{newest: r.newest, floor: r.floor, doneOnly: r.doneOnly, resent: r.resent}
 }

@@ -23,7 +23,8 @@ func checkRenewExtends(c *check) {
 		c.Errorf("Renew for %v left %v", long, rec.Remaining)
 	}
 
-	// From now, not on top: a renewal may also shorten.
+	// A renewal counts its lease from now and adds nothing to the old lease, so it may also shorten
+	// a claim.
 	began := time.Now()
 	if a := o.renew(c.h.Lease); !a.Held {
 		c.Fatalf("Renew for a shorter lease: %s", describe(a))

@@ -61,7 +61,8 @@ func checkNoResult(c *check) {
 	}
 }
 
-// checkResultCopies writes into every slice it gave and got.
+// checkResultCopies writes into every slice that it gave the store or got from it, and expects the
+// stored result unchanged.
 func checkResultCopies(c *check) {
 	want := binary(64)
 	o := c.acquire(newID(), long, long)

@@ -32,7 +32,8 @@ func (c *check) wantSteps(what string, rec driver.Record, want []byte) {
 	}
 }
 
-// checkSteps: a store keeps the steps that it gets, and leaves them when none or older ones come.
+// checkSteps expects that a store keeps the steps it gets, and that neither a renewal without steps
+// nor older steps replace them.
 func checkSteps(c *check) {
 	for _, size := range []int{1, 255, 256, 4 << 10, maxSteps} {
 		o := c.acquire(newID(), long, long)
@@ -101,7 +102,7 @@ func checkStepsOutlive(c *check) {
 	c.wantSteps("forgotten, then claimed", c.lookup(o.id), nil)
 }
 
-// checkStepsCopies writes into every slice it gave and got.
+// checkStepsCopies writes into every slice that it gave the store or got from it.
 func checkStepsCopies(c *check) {
 	want := binary(64)
 	o := c.acquire(newID(), long, long)

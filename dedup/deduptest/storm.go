@@ -14,7 +14,7 @@ type StormConfig struct {
 	// Deliveries is the number of copies of each message. Each is delivered until it is
 	// acknowledged. Default 3.
 	Deliveries int
-	// Processes at a time, each with one delivery. Default 8.
+	// Processes is how many processes run at a time, each with one delivery. Default 8.
 	Processes int
 	// Rate is how likely a call of the store is to be hit, from 0 to 1. Default 0.05. The ninth
 	// and later deliveries of a message are not hit, so that each comes to an end.

@@ -23,12 +23,12 @@ type Subject struct {
 	// Effects counts how often a message has had its effect, where the effect happens: rows in
 	// the database, calls of the payment provider's double. Required.
 	Effects func(message string) int
-	// Store returns the store of all Dedupers, once. Default: [dedup.Memory]. A store that keeps
-	// no results, or wants all of a key from one partition, is not supported.
+	// Store is called once, and returns the store of all Dedupers. Default: [dedup.Memory]. A store
+	// that keeps no results, or wants all claims of a key from one partition, is not supported.
 	Store func(t testing.TB) driver.Store
 	// Config of the Dedupers. Defaults: Namespace "deduptest", Window an hour, LeaseTTL 1 s. A
-	// message whose process has crashed comes through when its lease has lapsed: a test with a
-	// real clock takes a few leases, one in a bubble of testing/synctest no time.
+	// message whose process has crashed is handled again only when its lease has lapsed. So a test
+	// with a real clock takes a few leases; in a bubble of testing/synctest it takes no time.
 	Config dedup.Config
 	// Atomic says that no crash excuses a second effect: the downstream is idempotent, or has the
 	// record in the transaction of the effect.
@@ -53,10 +53,11 @@ type Incident struct {
 	Message string
 	// Effects that it had.
 	Effects int
-	// Explained says that for each effect but one a fault hit the store while the key was held:
-	// between effect and record, as far as that shows from outside. Never with Subject.Atomic.
+	// Explained says that for each effect but one, a fault hit the store while the key was held. As
+	// far as an observer can tell, the fault came between the effect and its record. Never with
+	// Subject.Atomic.
 	Explained bool
-	// Story tells its deliveries, one a line.
+	// Story describes the deliveries of the message, one per line.
 	Story string
 }
 

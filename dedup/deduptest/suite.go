@@ -34,7 +34,7 @@ var needRecords = []string{"claim/origin_and_label", "result/byte_for_byte", "re
 // needWindows are the checks that stores with one window are spared.
 var needWindows = []string{"time/window_expiry", "time/window_of_each"}
 
-// properties are all of the contract.
+// properties lists all that the contract requires.
 var properties = []property{
 	{"claim/fresh", "a new message that nobody may run", checkFresh},
 	{"claim/in_flight", "two workers running one message at the same time", checkInFlight},

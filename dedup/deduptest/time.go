@@ -102,8 +102,8 @@ func checkWindowExpiry(c *check) {
 	}
 }
 
-// checkWindowOfEach ends keys with two windows in one batch, with results and by ends that a store
-// may write plainly.
+// checkWindowOfEach ends keys with two different windows in one batch. Half of the ends have
+// results; the store may write the others without checking the claim.
 func checkWindowOfEach(c *check) {
 	windows := []time.Duration{c.h.Lease, long, c.h.Lease, long}
 	var reqs []driver.ClaimRequest

@@ -41,7 +41,7 @@ func Twice(t testing.TB, s Subject) Report {
 	return tr.judge()
 }
 
-// most bounds the calls of a handler that steps hits.
+// most bounds how many calls of a handler steps hits.
 const most = 100
 
 // steps hits the first call of a delivery with b, the second call of another one, and so on until

@@ -68,8 +68,8 @@ func (c *check) walk(seed uint64) (*walker, error) {
 	return w, nil
 }
 
-// step makes one random call. Whatever has to lapse does so at once, so that the model
-// always knows what is live.
+// step makes one random call. A claim that is to lapse does so at once, so that the model always
+// knows which claim is live.
 func (w *walker) step() error {
 	actor := w.rng.IntN(len(w.actors))
 	o := w.actors[actor]
@@ -94,7 +94,7 @@ func (w *walker) step() error {
 		if w.model.disputed(change) {
 			return nil
 		}
-		// A key that has become uncertain is not forgotten that soon.
+		// A store does not forget an uncertain key as soon as its window or hold is over.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != driver.StateUncertain
 		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.EffectApplied,
 			change.NotStarted, change.NotAttempted, expire)
@@ -113,7 +113,7 @@ func (w *walker) forget() error {
 	return w.model.forget(err != nil)
 }
 
-// randomRequest is the actor's last claim again, or a new attempt.
+// randomRequest returns the actor's last claim again, or a new attempt.
 func (w *walker) randomRequest(o *owner, lapse bool) driver.ClaimRequest {
 	take := w.rng.IntN(3) == 0
 	if w.rng.IntN(3) > 0 {
@@ -158,8 +158,8 @@ func (w *walker) claim(o *owner, req driver.ClaimRequest) error {
 	return nil
 }
 
-// randomRenewal sometimes lapses at once, declares danger, or has steps: more than there
-// are, or fewer, as if it came late.
+// randomRenewal returns a renewal that may lapse at once, declare danger, or have steps. It may
+// have fewer steps than the key, as if it came late.
 func (w *walker) randomRenewal(o *owner) driver.Renewal {
 	renewal := o.renewal()
 	if w.rng.IntN(3) == 0 {
@@ -190,7 +190,7 @@ func (w *walker) renew(o *owner, change driver.Renewal) error {
 }
 
 func (w *walker) randomChange(o *owner) driver.Finish {
-	// Mostly released: a walk that has reached a terminal state learns little there.
+	// Most ends are releases, because a walk learns little once the key is in a terminal state.
 	change := o.change(driver.StateReleased)
 	switch w.rng.IntN(5) {
 	case 0:
@@ -235,7 +235,7 @@ func (w *walker) finish(o *owner, change driver.Finish, expire bool) error {
 	return err
 }
 
-// look compares the key as it is stored.
+// look compares the stored record with the model.
 func (w *walker) look() error {
 	a := w.c.lookups(w.id)[0]
 	if a.Err != nil {

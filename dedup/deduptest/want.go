@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// describe is an answer in one line, without its result.
+// describe returns an answer in one line, without its result.
 func describe(a driver.Answer) string {
 	return fmt.Sprintf("outcome=%v mine=%t held=%t written=%t state=%v attempt=%d fence=%d remaining=%v",
 		a.Outcome, a.Mine, a.Held, a.Written, a.Record.State, a.Record.Attempt, a.Record.Fence,
@@ -65,8 +65,8 @@ func (c *check) wantResult(what string, rec driver.Record, want []byte) {
 	}
 }
 
-// wantRemaining insists on more than nothing and no more than limit. A millisecond is
-// allowed for stores that round up.
+// wantRemaining insists that Remaining is above zero and at most limit. A millisecond is allowed
+// for stores that round up.
 func (c *check) wantRemaining(what string, rec driver.Record, limit time.Duration) {
 	c.Helper()
 	if c.h.DoneOnly && rec.State == driver.StateSucceeded {

@@ -11,8 +11,8 @@ type Limiter interface {
 	Limits() Limits
 }
 
-// Limits are what dedup.New has to know of a store, because a store refuses an end only when the
-// effect has happened. The zero Limits are those of a store without any.
+// Limits are what dedup.New has to know of a store, because the end that a store would refuse comes
+// only after the effect has happened. The zero Limits belong to a store without limits.
 type Limits struct {
 	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
 	Window   time.Duration
@@ -38,8 +38,8 @@ func LimitsOf(store Store) Limits {
 // FinishClaimer is a [Store] that ends and claims in one round trip. Deduper.CompleteAndClaim uses
 // it, and so do single calls, when an end and a claim share a batch.
 type FinishClaimer interface {
-	// FinishClaim is Finish and Claim. Neither list is empty. The claim of an ID that is also among
-	// the ends may be answered as it was before its end.
+	// FinishClaim is Finish and Claim. Neither list is empty. If an ID is in both lists, the answer
+	// to its claim may be the one from before its end.
 	FinishClaim(ctx context.Context, ends []Finish, reqs []ClaimRequest) (ended,
 		claimed []Answer)
 }
@@ -66,8 +66,8 @@ type Waker interface {
 	Listen(ctx context.Context, id ID, woken func()) (stop func(), err error)
 }
 
-// Resolvable is a [Store] that finds its uncertain keys and gives them out to be asked about: what
-// package resolver needs. A wrapper need not forward it.
+// Resolvable is a [Store] that finds its uncertain keys, and gives them to a caller that asks about
+// them. Package resolver needs it. A wrapper need not forward it.
 type Resolvable interface {
 	Store
 	// Uncertain returns a page of the keys that are uncertain, and the cursor of the next page,
@@ -76,9 +76,9 @@ type Resolvable interface {
 	// zero is the store's choice.
 	Uncertain(ctx context.Context, cursor string, limit int) (page []UncertainRecord, next string,
 		err error)
-	// ClaimUncertain claims a key only if it is uncertain, and does not count that: Attempt, Origin
-	// and Label stay those of the attempt in doubt. For any other key that Claim would answer with
-	// [Acquired], it answers [InFlight] and the Record as it is.
+	// ClaimUncertain claims a key only if it is uncertain, and does not count as an attempt:
+	// Attempt, Origin and Label stay those of the attempt in doubt. For any other key that Claim
+	// would answer with [Acquired], it answers [InFlight] and the Record as it is.
 	ClaimUncertain(ctx context.Context, req ClaimRequest) Answer
 }
 
@@ -86,10 +86,11 @@ type Resolvable interface {
 type UncertainRecord struct {
 	// ID of the key: stores know its digest only. Its DownstreamKey is that of the attempt.
 	ID ID
-	// Record of the key: Attempt is the number of the attempt in doubt, Steps are those it has
-	// finished, Label and Origin are those of its claim.
+	// Record of the key: Attempt is the number of the attempt in doubt, Steps are the steps that
+	// this attempt has finished, and Label and Origin are those of its claim.
 	Record Record
-	// Asked counts the claims after that declaration, those with TakeUncertain among them.
+	// Asked counts the claims since the point of no return was declared, including those with
+	// TakeUncertain.
 	Asked int
 	// Age is how long ago the point of no return was declared.
 	Age time.Duration
@@ -97,7 +98,7 @@ type UncertainRecord struct {
 	Rested time.Duration
 }
 
-// Recycler is a [Store] that uses its answers again.
+// Recycler is a [Store] that reuses its answers.
 type Recycler interface {
 	// Recycle takes back a slice of answers that the store returned, which nobody reads any
 	// more. Memory that the answers point to, such as Record.Result, stays in use. Not every

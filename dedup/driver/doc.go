@@ -3,6 +3,6 @@
 //
 // Most code should use package dedup, which has short names for what its own callers meet
 // ([Store], [Record], [Resolution], [InputError], the outcomes of a claim). This package is for
-// stores, wrappers of stores, and tools that read records. Package deduptest proves a store, and
-// that a wrapper hides nothing.
+// stores, wrappers of stores, and tools that read records. Package deduptest proves that a store
+// keeps the contract, and that a wrapper hides nothing.
 package driver

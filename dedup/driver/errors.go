@@ -17,8 +17,8 @@ var (
 // InputError says what is wrong with a configuration or a call. It is returned before
 // any side effect. The text names the field and the problem, never a key.
 type InputError struct {
-	// Field that is wrong, as it is spelled in Config or in the call. A field of another
-	// package's configuration comes with the package, as in "kafkaadapter.Config.Handler".
+	// Field names what is wrong, as it is spelled in Config or in the call. The name of a field of
+	// another package's configuration includes that package, as in "kafkaadapter.Config.Handler".
 	Field  string
 	Reason string // Reason continues the sentence that begins with Field.
 }

@@ -37,8 +37,8 @@ func NewID(namespace, scope, key string) (ID, error) {
 	return keytext.Digest(namespace, scope, key), nil
 }
 
-// DownstreamKey is the idempotency key that every attempt of a key gives to the downstream for a
-// purpose: see dedup.Attempt.DownstreamKey.
+// DownstreamKey returns the idempotency key that every attempt of a key gives to the downstream for
+// a purpose: see dedup.Attempt.DownstreamKey.
 func (id ID) DownstreamKey(purpose ...string) string {
 	buf := append([]byte("onceward downstream v1"), id[:]...)
 	for _, p := range purpose {
@@ -53,8 +53,8 @@ func (id ID) DownstreamKey(purpose ...string) string {
 const fingerprintV1 = 1
 
 // Fingerprint is a versioned digest of a payload. Two payloads of one key with
-// different fingerprints are a [Mismatch], not a replay. The zero Fingerprint means
-// "none" and is compared with nothing.
+// different fingerprints are a [Mismatch], not a replay. The zero Fingerprint means "none" and is
+// never compared.
 //
 // The first byte is the version of the digest, never zero for a real fingerprint;
 // fingerprints of different versions cannot be compared and are taken as equal, so

@@ -13,7 +13,7 @@ const (
 	// read. Never acknowledge on it; ask again. It is the zero value on purpose.
 	Unknown Outcome = iota
 	// Acquired means that the caller now holds the claim and must run the effect.
-	// Finding one's own token, after a lost reply, is Acquired too.
+	// A claim that finds its own token, after a lost reply, is Acquired too.
 	Acquired
 	// Duplicate means that the key is done: it succeeded, or it failed for good.
 	Duplicate
@@ -44,7 +44,7 @@ func (o Outcome) String() string {
 	}
 }
 
-// State is where a key stands in its store.
+// State is the state of a key in its store.
 //
 //	absent -> in progress -> succeeded | failed      (terminal for the window)
 //	          in progress -> released                (retryable at once)
@@ -58,7 +58,7 @@ const (
 	StateAbsent State = iota
 	// StateInProgress means that an owner holds a claim; its lease may have lapsed.
 	StateInProgress
-	// StateSucceeded means that the effect landed. It is never overwritten.
+	// StateSucceeded means that the effect has happened. It is never overwritten.
 	StateSucceeded
 	// StateFailed means that the effect failed for good. It is never overwritten.
 	StateFailed
@@ -90,8 +90,8 @@ func (s State) String() string {
 
 // Record is what a store knows of one key. The zero Record is an absent key.
 //
-// It carries durations, not instants: both are measured by the store's own clock,
-// so that no caller ever compares two machines' clocks.
+// It carries durations (Age and Remaining), not instants: the store's own clock measures them, so
+// that no caller ever compares two machines' clocks.
 type Record struct {
 	State State // State of the key.
 	// NoResult says that a result existed and was not kept (too large, or not
@@ -102,8 +102,8 @@ type Record struct {
 	Irreversible bool
 	// Fingerprint of the payload the key is bound to; zero when none was given.
 	Fingerprint Fingerprint
-	// Attempt counts claims, from 1. It is counted when claiming, so a handler that
-	// kills its process still advances it.
+	// Attempt counts claims, from 1. A claim counts when it is made, so a handler that kills its
+	// process counts, too.
 	Attempt int
 	Fence   uint64 // Fence of the newest claim. It only grows per key.
 	// Result holds what [StateSucceeded] stored, or the text of the error that
@@ -115,8 +115,8 @@ type Record struct {
 	Label string
 	// Age is the time since the key became succeeded or failed; zero otherwise.
 	Age time.Duration
-	// Steps is what the key keeps of finished steps, in the form of package dedup; see
-	// dedup.Step. Only an unfinished key has it.
+	// Steps are the finished steps that the key keeps, as package dedup encodes them; see
+	// dedup.Step. Only an unfinished key has them.
 	Steps []byte
 	// Remaining is how much longer the lease lasts (StateInProgress; negative or
 	// zero means lapsed), or else how much longer the store remembers the record.
@@ -138,7 +138,7 @@ type Origin struct {
 }
 
 // Resolution answers what became of an uncertain key. The functions Happened, FailedForGood and
-// DidNotHappen of package dedup make one; the zero Resolution is "still unknown".
+// DidNotHappen of package dedup make one; the zero Resolution means "still unknown".
 type Resolution struct {
 	// State that the key reaches: StateSucceeded, StateFailed, StateReleased when the effect has
 	// not happened and may run, or StateAbsent when it is still unknown.
@@ -171,7 +171,7 @@ const (
 )
 
 // Digest returns the 64-bit digest of the Source, the form in which stores keep it.
-// It is SourceDigest for an empty Source, so zero for an unknown one.
+// For an empty Source it returns SourceDigest, which is zero if the source is unknown.
 func (o Origin) Digest() uint64 {
 	if o.Source == "" {
 		return o.SourceDigest

@@ -17,8 +17,8 @@ import (
 // slices of their arguments alone once they have answered every item without an error.
 //
 // A store may do less or more, and says so by implementing [Limiter], [FinishClaimer],
-// [ForgetCounter], [Waker] or [Recycler]. A wrapper has to forward those that its store has, or a
-// Deduper cannot see them: deduptest.Wrapper fails a wrapper that drops one.
+// [ForgetCounter], [Waker] or [Recycler]. A wrapper has to forward the interfaces that its store
+// has, or a Deduper cannot see them: deduptest.Wrapper fails a wrapper that drops one.
 type Store interface {
 	// Claim asks for the exclusive right to run the effect of each ID and sets
 	// Answer.Outcome:
@@ -36,7 +36,8 @@ type Store interface {
 	//     the request. The older owner has lost the key from then on.
 	//   - a request with OnlyNew that would otherwise be answered [Acquired], for a key with
 	//     an attempt of 1 or more: [InFlight] with the Record as it is, except for a Remaining
-	//     of zero or less. If only TakeUncertain would have got it the key: [Uncertain].
+	//     of zero or less. If the request would have got the key only by TakeUncertain:
+	//     [Uncertain].
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Irreversible becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
@@ -59,22 +60,23 @@ type Store interface {
 	// StateReleased.
 	//
 	// With the owner's token (lapsed or not, as long as nobody took over) it writes
-	// and answers Held and Written. From anybody else it changes nothing and answers
-	// neither, with the Record that is stored. There are two exceptions. The same Finish
-	// sent again finds its own token's work and answers what the first send did. And a
-	// Finish with EffectApplied, whose State must be StateSucceeded, turns absent, in progress,
-	// released and uncertain into succeeded, and answers Written without Held. Such a
-	// Finish never touches succeeded or failed. Nor does one whose fence is not zero and
-	// not above that of a Forget: the key keeps that floor while it is remembered.
+	// and answers Held and Written. From anybody else it changes nothing and answers neither Held
+	// nor Written, with the stored Record. There are two exceptions. The same Finish sent again
+	// finds its own token's work and answers what the first send did. And a Finish with
+	// EffectApplied, whose State must be StateSucceeded, turns absent, in progress, released and
+	// uncertain into succeeded, and answers Written without Held. Such a Finish never touches
+	// succeeded or failed. It also changes nothing if its fence is above zero but not above the
+	// fence that a Forget left behind: the key keeps that fence as a floor while it is remembered.
 	//
 	// A claim with Irreversible is not released: it becomes StateUncertain, as the Record of
 	// the Answer shows, and is remembered for Finish.Window at least. Only a Finish with
-	// NotStarted releases it, and withdraws Irreversible. Steps outlive a release, and go
-	// when the key is succeeded or failed.
+	// NotStarted releases it, and withdraws Irreversible. Steps outlive a release, and are dropped
+	// when the key succeeds or fails.
 	//
 	// An owner's Finish with NotAttempted takes back the attempt that its claim has counted, so
-	// that the next claim has the same number, also when the key ends as uncertain. After the
-	// first claim no attempt is left. The fence stays. Sent again it takes nothing away.
+	// that the next claim has the same number, also when the key ends as uncertain. If that claim
+	// was the first, no attempt is left. The fence stays. Sent again, such a Finish takes nothing
+	// away.
 	Finish(ctx context.Context, ends []Finish) []Answer
 
 	// Lookup reads, and changes nothing.
@@ -99,7 +101,8 @@ type ClaimRequest struct {
 	// the effect it is too late.
 	Window time.Duration
 	// ResultLimit is how many bytes a result of the end may have; zero when there will be
-	// neither a result nor a failure, or it is not known yet. Like Window, it is for refusals.
+	// neither a result nor a failure, or it is not known yet. Like Window, it lets the store refuse
+	// the claim.
 	ResultLimit int
 	Origin      Origin      // Origin of the message; zero when unknown.
 	Label       string      // Label kept in clear; at most 64 bytes, usually empty.
@@ -107,7 +110,7 @@ type ClaimRequest struct {
 	// LikelyDuplicate says that looking before claiming is probably cheaper.
 	LikelyDuplicate bool
 	TakeUncertain   bool // TakeUncertain also asks for an uncertain key, to find out about it.
-	// TakeOverOlderGeneration is that of the dedup.Request, as OnlyNew is.
+	// TakeOverOlderGeneration and OnlyNew are those of the dedup.Request.
 	TakeOverOlderGeneration bool
 	OnlyNew                 bool // OnlyNew is that of the dedup.Request.
 	// NoResult says that the end will have no result, and may have Finish.MayOverwrite.
@@ -118,30 +121,30 @@ type ClaimRequest struct {
 type Renewal struct {
 	ID    ID    // ID of the key.
 	Token Token // Token of the attempt.
-	// Fence of the attempt. Renew holds only a claim that has this fence; see [Finish].Fence.
+	// Fence of the attempt. A claim with another fence is not renewed; see [Finish].Fence.
 	Fence uint64
 	Lease time.Duration // Lease is how long the claim lasts from now.
 	// Hold is how much longer than its lease the claim is remembered.
 	Hold time.Duration
 	// Window is how long a claim with Irreversible is remembered at least.
 	Window time.Duration
-	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
-	// Steps only grow: one that is shorter than what is kept was sent earlier and has come late,
-	// so it is ignored.
+	// Steps replaces the finished steps that the key keeps, at most 64 KiB; nil leaves them. Steps
+	// only grow. So Steps that are shorter than the kept ones were sent earlier and have come late,
+	// and the store ignores them.
 	Steps []byte
 	// Irreversible declares that the irreversible part may begin. A Renewal without it does not
 	// withdraw it.
 	Irreversible bool
 }
 
-// Finish is one item of [Store.Finish]. Its small fields stand together, as those of
-// [ClaimRequest], [Record] and [Answer] do: batches copy thousands of them.
+// Finish is one item of [Store.Finish]. Its small fields are grouped, as in [ClaimRequest],
+// [Record] and [Answer], because batches copy thousands of these structs.
 type Finish struct {
 	ID    ID    // ID of the key.
 	Token Token // Token of the attempt that asks.
-	// Fence of that attempt; zero when it never had a claim. Only a claim that has this fence
-	// is held. A copy of the claim request may arrive late, after others have had the key. It
-	// gives the same token another claim, of which the owner knows nothing.
+	// Fence of that attempt; zero when it never had a claim. A claim with another fence is not
+	// held. A copy of the claim request may arrive late, after others have had the key. It gives
+	// the same token another claim, of which the owner knows nothing.
 	Fence uint64
 	// Attempt count of that attempt, written when a Finish with EffectApplied finds no record.
 	Attempt int
@@ -152,10 +155,10 @@ type Finish struct {
 	Window time.Duration
 	// Until is when the attempt's claim ends, on this process's monotonic clock. A store may
 	// find this very Finish on record, and no longer know whether the claim was held when it
-	// was written. It then answers Held only before that moment.
+	// was written. It then answers Held only before Until.
 	Until time.Time
-	// With is done together with the write, or neither is: see dedup.Completion. It needs
-	// StateSucceeded. A store that does not know what it is must answer an [*InputError] and
+	// With and the write are done together or not at all: see dedup.Completion. It needs
+	// StateSucceeded. A store that does not know the type of With must answer an [*InputError] and
 	// write nothing.
 	With any
 	// Result to store with StateSucceeded, or the error text with StateFailed.
@@ -174,7 +177,7 @@ type Finish struct {
 	EffectApplied bool // EffectApplied says that the effect has happened, whoever owns the key now.
 	NotStarted    bool // NotStarted withdraws Irreversible with StateReleased.
 	// Irreversible says that the attempt has declared its point of no return, or taken over a key
-	// whose point of no return was declared. It is a hint: the store knows.
+	// whose point of no return was declared. It is only a hint: the store knows it better.
 	Irreversible bool
 	// NotAttempted says that the attempt never began: it is not counted. It needs StateReleased and
 	// excludes NotStarted, because an attempt that never began knows nothing of earlier ones. A
@@ -194,9 +197,9 @@ type Answer struct {
 	// Fence are those of the new claim.
 	Record Record
 	// Err says why the item has no answer. Outcome is then Unknown, and Held and Written are
-	// false, but the store may have executed the item. It has not if an error in the tree has
-	// a method NotSent() bool that returns true: such a claim need not be given back. If one
-	// has a method Denied() bool that returns true, the end of a claim is not sent again: the
-	// store lacks a permission, until somebody gives it.
+	// false, but the store may have executed the item. The store has not executed it if an error in
+	// the tree has a method NotSent() bool that returns true: such a claim need not be given back.
+	// If one has a method Denied() bool that returns true, the end of a claim is not sent again:
+	// the store lacks a permission, which somebody has to grant first.
 	Err error
 }

@@ -41,8 +41,8 @@ func readFirst(reqs []driver.ClaimRequest, opinions []opinion) []driver.ClaimReq
 	return reqs
 }
 
-// look asks cold about the keys that may have a record there. It returns how many keys have none
-// although the filter had their bits.
+// look asks cold about the keys that may have a record there. It returns how many keys have no
+// record although the filter had their bits.
 func (l *layers) look(ctx context.Context, reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion) (wrong int) {
 	var ids []driver.ID
@@ -111,9 +111,9 @@ func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
 	return told
 }
 
-// remember writes a record of cold to hot, for the hot window. It ends the claim if that was
-// won. If the key is uncertain in hot, it says that the effect has happened. The fence is that of
-// hot, so that hot refuses the change after a Forget in between.
+// remember writes a record of cold to hot, for the hot window. If the claim was won, this write
+// ends it. If the key is uncertain in hot, the write says that the effect has happened. The fence
+// is that of hot, so that hot refuses the change after a Forget in between.
 func (l *layers) remember(rec *driver.Record, fence uint64, req *driver.ClaimRequest,
 	won bool) (c driver.Finish, ok bool) {
 	c = driver.Finish{
@@ -129,7 +129,7 @@ func (l *layers) remember(rec *driver.Record, fence uint64, req *driver.ClaimReq
 	return c, won && !limits.NoFailures || c.State == driver.StateSucceeded
 }
 
-// warm is how long hot remembers what is to be remembered for window.
+// warm returns how long hot remembers a key that is to be remembered for window.
 func (l *layers) warm(window time.Duration) time.Duration {
 	return max(min(l.warmFor, window), time.Millisecond)
 }

@@ -7,8 +7,8 @@ import "time"
 // does not know, and the store decides.
 //
 // Implementations are safe for concurrent use and answer from memory: a filter is asked once or
-// twice per claim. Its size and its false positives cost lookups, never correctness; a filter that
-// says absent of a key that has a record runs its effect again.
+// twice per claim. Its size and its false positives cost lookups, never correctness; but a filter
+// that reports a key with a record as absent makes the key's effect run again.
 //
 // A filter may have more methods. [Front] calls Add(id [16]byte). Wrong(n int) is called after n
 // keys for which its reason was "maybe" turned out to be unknown to the store. The method
@@ -19,9 +19,10 @@ import "time"
 // same four values, now; see Observer.FilterState. Where several Dedupers share a filter, the
 // Observer of the newest one gets the changes.
 type Filter interface {
-	// Absent reports whether id is certainly in no record that was sent to the store longer ago
-	// than the duration before. If not, reason says why: "maybe" when id may have been added,
-	// or another word for what the filter lacks. A filter that reads a store sees the records
-	// that were committed when it looked, so it allows for the longest that a commit may hang.
+	// Absent reports whether it is certain that no record of id was sent to the store longer ago
+	// than the duration before. If it is not, reason says why: "maybe" when id may have been added,
+	// or another word for what the filter lacks. A filter that reads a store sees the records that
+	// were committed when it looked, so it has to allow for the longest time that a commit may
+	// hang.
 	Absent(id [16]byte, before time.Duration) (absent bool, reason string)
 }

@@ -161,9 +161,9 @@ func (f *finishing) hotAlone() {
 	}
 }
 
-// hotFirst writes late ends. They may be sent to cold longer than a lease after the key
-// was written to hot. So they are written to hot again, and for all of the window.
-// Only hot knows whether the key was forgotten meanwhile.
+// hotFirst writes late ends. They may reach cold longer than a lease after the key was written to
+// hot. So they are written to hot once more, for all of the window, before they are written to
+// cold. Only hot knows whether the key was forgotten meanwhile.
 func (f *finishing) hotFirst() {
 	if len(f.late) == 0 {
 		return
@@ -208,7 +208,7 @@ func (f *finishing) coldFirst() {
 			}
 			f.last, f.lastAt = append(f.last, hot), append(f.lastAt, at)
 		case done(ans.Record.State):
-			// Another attempt ended the key. Say so at once, not at the end of the lease.
+			// Another attempt ended the key. Tell the caller now, not at the end of the lease.
 			f.answers[i].Held = false
 			req := &driver.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
 			if known, ok := f.l.remember(&ans.Record, c.Fence, req, true); ok {

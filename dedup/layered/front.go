@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Front returns store with a filter before it. The filter may be wrong in one direction only, and
-// only speed depends on it:
+// Front returns store with a filter in front of it. The filter may be wrong in one direction only,
+// and only speed depends on it:
 //
 //   - A claim of a key whose bits the filter has is sent as [driver.ClaimRequest].LikelyDuplicate:
 //     the store looks before it writes. All other claims are sent as they are. The store decides
@@ -88,7 +88,7 @@ func (f *filtered) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driv
 	return answers
 }
 
-// claims asks the filter about claims, and tells it of them.
+// claims asks the filter about the keys of claims, and then adds the keys to the filter.
 func (f *filtered) claims(reqs []driver.ClaimRequest) (sent []driver.ClaimRequest, maybe []int) {
 	for i := range reqs {
 		// The filter may lag by any time: the store decides.
@@ -136,7 +136,7 @@ func (f *filtered) Finish(ctx context.Context, ends []driver.Finish) []driver.An
 	return f.store.Finish(ctx, ends)
 }
 
-// ends tells the filter of ends.
+// ends adds the keys of ends to the filter.
 func (f *filtered) ends(ends []driver.Finish) {
 	for i := range ends {
 		f.add(ends[i].ID)

@@ -17,9 +17,9 @@ import (
 
 // Config says how New combines two stores. HotWindow and LeaseTTL have no default.
 type Config struct {
-	// HotWindow is how long the hot store remembers finished keys and their claims. Duplicates
-	// that come later are found in the cold one. It is at least ten LeaseTTLs, and shorter than
-	// the Window of the Dedupers.
+	// HotWindow is how long the hot store remembers finished keys and their claims. Duplicates that
+	// come later are found in the cold store. It is at least ten LeaseTTLs, and shorter than the
+	// Window of the Dedupers.
 	//
 	// To raise it while a Filter is in use, unset the Filter in every process, raise HotWindow in
 	// every process, and set the Filter again: a process with the shorter HotWindow would break
@@ -34,13 +34,13 @@ type Config struct {
 	// lag includes the longest that a commit may hang. A program that writes to the cold store
 	// without the hot one makes the filter wrong.
 	//
-	// It is asked only if the hot store has a method Remembers() time.Duration, which returns how
-	// far back it certainly still has everything that was written to it. redisadapter's Store
-	// has it, with the amnesia guard. The filter is asked again after the claim was answered. It
-	// never decides that a key is a duplicate, and a second attempt is always looked up. Default
-	// nil: the cold store is always asked.
+	// It is asked only if the hot store has a method Remembers() time.Duration, which returns for
+	// how long it has certainly kept everything that was written to it. redisadapter's Store has
+	// it, with the amnesia guard. The filter is asked again after the claim was answered. It never
+	// decides that a key is a duplicate, and a second attempt is always looked up. Default nil: the
+	// cold store is always asked.
 	Filter Filter
-	// Observer gets Filtered and FilterState. Its other hooks are those of a Deduper.
+	// Observer gets Filtered and FilterState. The other hooks are called by a Deduper only.
 	Observer dedup.Observer
 }
 
@@ -48,10 +48,10 @@ type Config struct {
 // lease late, and that must be little compared with the window.
 const minLeases = 10
 
-// New returns a store made of hot and cold. hot is any store with a window for each key, a Redis in
-// the layout Full best; cold is mostly sqladapter's Store. The error is an [*driver.InputError] for
-// a bad field of cfg, a nil store, twice the same one, and a hot store that cannot remember for
-// HotWindow.
+// New returns a store made of hot and cold. hot is any store with a window for each key, preferably
+// a Redis with the layout Full; cold is usually sqladapter's Store. The error is an
+// [*driver.InputError] for a bad field of cfg, a nil store, twice the same one, and a hot store
+// that cannot remember for HotWindow.
 //
 // A claim of a key that hot does not know costs a Lookup in cold, unless the Filter can prove that
 // there is no record. Success is written to cold, and then to hot for HotWindow. Releases and
@@ -60,7 +60,8 @@ const minLeases = 10
 //
 // All processes of one namespace must layer the same two stores, or none of them may layer any. A
 // process that uses cold alone does not see the claims in hot, and runs effects at the same time as
-// others. A claim that hot loses is as lost as in that store alone; a success is still in cold.
+// others. A claim that hot loses is lost, as it would be if hot were used alone; a success is still
+// in cold.
 func New(hot, cold driver.Store, cfg Config) (driver.Store, error) {
 	if err := cfg.check(hot, cold); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func New(hot, cold driver.Store, cfg Config) (driver.Store, error) {
 	return withForgets(l, hot, cold), nil
 }
 
-// bad is the error of an argument.
+// bad returns the error of an argument.
 func bad(field, format string, args ...any) error {
 	return &driver.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
@@ -105,7 +106,7 @@ func (c *Config) check(hot, cold driver.Store) error {
 	return nil
 }
 
-// isNil reports whether an interface is nil, or holds a nil of its type.
+// isNil reports whether value is nil, or a nil pointer, map, func, slice or channel.
 func isNil(value any) bool {
 	switch v := reflect.ValueOf(value); v.Kind() {
 	case reflect.Invalid:
@@ -160,7 +161,7 @@ type forgetting struct {
 	a, b driver.ForgetCounter
 }
 
-// Forgets returns a number that changes when that of either store does.
+// Forgets returns a number that changes when the number of either store changes.
 func (f *forgetting) Forgets(ctx context.Context) (uint64, error) {
 	a, err := f.a.Forgets(ctx)
 	if err != nil {
@@ -186,9 +187,9 @@ func limitsOfBoth(a, b driver.Store) driver.Limits {
 	return limits
 }
 
-// Limits are those of both stores, but for two of them. Hot has to remember all that is written to
-// it for the hot window, and no lease may be longer than Config.LeaseTTL. The window is that of
-// cold: hot has none of its own.
+// Limits are those of both stores, except for MinHold and MaxLease: hot has to remember all that is
+// written to it for the hot window, and no lease may be longer than Config.LeaseTTL. The window is
+// that of cold: hot has none of its own.
 func (l *layers) Limits() driver.Limits {
 	limits := limitsOfBoth(l.cold, l.hot)
 	limits.MinHold, limits.MaxLease = l.warmFor, l.lease

@@ -7,10 +7,10 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Moving is a store for the time between two stores: it claims in both, writes in both
-// and reads both, so that processes that know only one of them and processes that know
-// both exclude each other. Use it to change, under load, settings that redisadapter's New would
-// refuse; the comment of that package has the steps.
+// Moving returns a store for the time between two stores: it claims in both, writes in both and
+// reads both, so that processes that know only one of them and processes that know both exclude
+// each other. Use it to change, under load, settings that redisadapter's New would refuse; the
+// comment of that package has the steps.
 //
 // A key is claimed in lead first, then in follow, and only a caller that gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
@@ -29,12 +29,13 @@ import (
 //
 // The fence of a claim is the larger of the two. Both grow with their servers' clocks, so
 // if those are two servers, a fence may fall back by their difference at the end of the
-// move. A dedup.Completion With something, such as that of redisadapter's Store.Atomic, is
-// refused: no transaction spans both. It costs the round trips of both stores, one after the
-// other; an end by a handler that has read its fence costs one more, because it is written only
-// when both claims are certain. Forget forgets in both, and an error may mean that one has done so.
+// move. A dedup.Completion that has a With, such as that of redisadapter's Store.Atomic, is
+// refused, because no transaction spans both. It costs the round trips of both stores, one after
+// the other; an end by a handler that has read its fence costs one more, because it is written only
+// when both claims are certain. Forget forgets in both, and an error may mean that only one store
+// has forgotten.
 //
-// Nothing is known unless both answer. Errors of Moving itself are a
+// The outcome is unknown unless both stores answer. Errors of Moving itself are a
 // [*driver.InputError]: a nil store, two with the same keys, or two that each have one window for
 // all keys, but not the same one, so that no end could satisfy both.
 func Moving(lead, follow driver.Store) (driver.Store, error) {
@@ -68,7 +69,7 @@ type moving struct {
 	claims       movingClaims
 }
 
-// Limits are those of either store.
+// Limits are those of both stores together.
 func (m *moving) Limits() driver.Limits { return limitsOfBoth(m.lead, m.follow) }
 
 // Claim implements [driver.Store].
@@ -153,14 +154,16 @@ func (m *moving) also(ctx context.Context, other driver.Store, answers []driver.
 	}
 }
 
-// shortened returns a lease for follow that ends no later than the one in lead, which began after
-// start. Lead is asked first. When the claims of a dead owner lapse, a caller that gets the one in
-// lead must not find the one in follow still live, and have to give its own back.
+// shortened returns a lease for follow that ends no later than the lease in lead, which began after
+// start. Lead is asked first. Suppose that the claims of a dead owner lapse, and a caller gets the
+// claim in lead. If the old claim in follow were still live then, the caller would have to give its
+// own claim back.
 func shortened(lease time.Duration, start time.Time) time.Duration {
 	return max(lease-time.Since(start), lease/2)
 }
 
-// undone is the record that a claim in lead leaves when it is taken back: it is in nobody's way.
+// undone returns the record that a claim in lead leaves when it is taken back: a record that keeps
+// no other claim waiting.
 func undone(rec driver.Record) driver.Record {
 	rec.State, rec.Attempt = driver.StateReleased, rec.Attempt-1
 	return rec
@@ -250,7 +253,7 @@ func (m *moving) Forget(ctx context.Context, ids []driver.ID, hold time.Duration
 	return errs
 }
 
-// rank orders two records of a key: the one with the higher rank counts.
+// rank orders two records of a key: the record with the higher rank counts.
 func rank(r *driver.Record) int {
 	switch {
 	case done(r.State):

@@ -124,7 +124,7 @@ func (m *moving) releaseBoth(ctx context.Context, answers []driver.Answer, inLea
 	}
 }
 
-// combine is the answer of two stores to one end.
+// combine returns the answer of two stores to one end.
 func combine(a, b driver.Answer) driver.Answer {
 	switch {
 	case a.Err != nil:

@@ -8,13 +8,13 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// The opinions on a claim, as an Observer is told.
+// The filter's opinions on a claim, as an Observer gets them.
 const (
 	opinionNew     = "new"
 	opinionMaybe   = "maybe"
 	opinionUnknown = "unknown"
 
-	// Reasons of this package why nothing is known. A filter has its own.
+	// Reasons of this package why the opinion is unknown. A filter has its own reasons.
 	reasonUntold = "hot_unknown" // hot does not say what it remembers
 	reasonForgot = "hot_forgot"  // it has lost too much recently
 )
@@ -75,10 +75,10 @@ func wrongOf(filter Filter) func(n int) {
 	return func(int) {}
 }
 
-// behind is how far the filter may lag behind the writes to the store. Hot remembers a key
-// for the hot window after the last write to it, unless it has lost data since; and a record
-// is sent to the store within a lease of that write. So the record of a key that hot does
-// not know was sent longer ago than this, or not at all. Zero or less: no key is proven new.
+// behind returns how far the filter may lag behind the writes to the store. Hot remembers a key for
+// the hot window after the last write to it, unless it has lost data since; and a record is sent to
+// the store within a lease of that write. So the record of a key that hot does not know was sent
+// longer ago than this, or not at all. Zero or less means that no key is proven new.
 func (f *filterStage) behind() (time.Duration, string) {
 	if f.remembers == nil {
 		return 0, reasonUntold
@@ -127,8 +127,8 @@ func (f *filterStage) askAgain(reqs []driver.ClaimRequest, answers []driver.Answ
 	}
 }
 
-// first reports whether a claim was won, and hot knows of no earlier one of the key. Otherwise
-// an earlier attempt may have come as far as its record in cold.
+// first reports whether a claim was won, and hot knows of no earlier claim of the key. Otherwise an
+// earlier attempt may have come as far as its record in cold.
 func first(ans *driver.Answer) bool {
 	return ans.Err == nil && ans.Outcome == driver.Acquired && !ans.Mine && ans.Record.Attempt == 1
 }

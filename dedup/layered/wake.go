@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// waker forwards [driver.Waker] to the store that has the claims of a combined one.
+// waker forwards [driver.Waker] to the store that has the claims, of the two that are combined.
 type waker struct{ of driver.Store }
 
 // Wake implements [driver.Waker].

@@ -159,7 +159,7 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 // mayPass reports whether the error of a store may pass by itself.
 func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) }
 
-// add counts an end that was written. If it was not, somebody else had the key.
+// add counts an end that was written. If the end was not written, somebody else had the key.
 func (f *Resolved) add(ans driver.Answer, state driver.State) {
 	switch {
 	case !ans.Written:

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// Policy is what becomes of uncertain keys: attempts that ended after [dedup.MarkIrreversible]
+// Policy says what becomes of uncertain keys, whose attempts ended after [dedup.MarkIrreversible]
 // without saying how.
 type Policy uint8
 
@@ -53,7 +53,7 @@ const (
 // doubt.
 type UncertainRecord = driver.UncertainRecord
 
-// Resolved counts what a pass of a [Resolver] has come to.
+// Resolved counts the keys of one pass of a [Resolver] by their results.
 type Resolved struct {
 	// Succeeded, Failed and Released keys are known now.
 	Succeeded, Failed, Released int
@@ -75,8 +75,8 @@ type Config struct {
 	// dedup.FailedForGood or dedup.DidNotHappen, and the zero Resolution or an error when it does
 	// not know. Its context ends with the Resolver, after Timeout, and with cause
 	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, but across all processes
-	// no two at once for the same key. A panic is an error. Until it returns, key and next pass
-	// wait. No default.
+	// no two at once for the same key. A panic is an error. Until it returns, the key and the next
+	// pass wait. No default.
 	Ask func(ctx context.Context, u UncertainRecord) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
@@ -91,7 +91,7 @@ type Config struct {
 	// Every is the pause between two passes, give or take a third. Default: 5 s.
 	Every time.Duration
 	// Wait is the pause before a key is asked about the second time. It doubles with each
-	// ask, up to MaxWait, and up to a half is taken off by chance. Default: 1 s.
+	// ask, up to MaxWait, and a random part of up to a half is taken off. Default: 1 s.
 	Wait time.Duration
 	// MaxWait bounds Wait. Default: 10 minutes, or Wait where that is larger.
 	MaxWait time.Duration
@@ -192,7 +192,7 @@ func (c *Config) complete() error {
 
 // Run makes passes until ctx ends, and returns its cause. When a process dies after
 // MarkIrreversible, its key becomes uncertain as its lease lapses, and is asked about within Every
-// plus a third of it. Run returns when every Ask has: their contexts end with ctx.
+// plus a third of it. Run returns when every Ask has returned: their contexts end with ctx.
 func (r *Resolver) Run(ctx context.Context) error {
 	if ctx == nil {
 		return inputError("Context", "is nil")
@@ -209,9 +209,9 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 }
 
-// Pass goes over all uncertain keys once, and returns when each that was due has been asked about,
-// or ctx has ended. Its error is that of listing them; those of single keys go to Failed. A key
-// that is asked about costs three round trips, and one for each renewal.
+// Pass goes over all uncertain keys once, and returns when each key that was due has been asked
+// about, or ctx has ended. It returns the error of listing the keys; errors of single keys go to
+// Failed. A key that is asked about costs three round trips, and one for each renewal.
 func (r *Resolver) Pass(ctx context.Context) (Resolved, error) {
 	if ctx == nil {
 		return Resolved{}, inputError("Context", "is nil")
@@ -283,7 +283,7 @@ func (p *pass) look(ctx context.Context, u UncertainRecord) {
 	})
 }
 
-// wait is the pause before a key is asked about once more. It is the same for every process
+// wait returns the pause before a key is asked about once more. It is the same for every process
 // and every look: if it were drawn anew each time, the shortest would win.
 func (r *Resolver) wait(id driver.ID, asked int) time.Duration {
 	policy := backoff.Policy{Base: r.cfg.Wait, Cap: r.cfg.MaxWait, Kind: backoff.Equal}

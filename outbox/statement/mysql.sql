@@ -2,7 +2,7 @@
 SELECT s.shard FROM {{shards}} AS s WHERE EXISTS (SELECT 1 FROM {{table}} AS o WHERE o.shard = s.shard)
 
 -- name: busy_behind
--- The same for one shard, behind an id.
+-- Does the same for one shard, behind an id.
 (SELECT {{shard}} FROM {{table}} WHERE shard = {{shard}} AND id > ? LIMIT 1)
 
 -- name: top
@@ -18,9 +18,10 @@ SELECT id, topic, dedup_id, `key`, headers, payload, attempts,
 FROM {{table}} WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
 -- name: read_free
--- The same without what waits for a message that has failed. Compared as a set, which is looked up
--- once and kept: see postgres.sql. A digest, because keys are too long to be kept so; a topic has no
--- space.
+-- Reads the same, but not the messages that wait for a message of their key that has failed. The
+-- keys that wait are compared as a set, which is looked up once and kept: see postgres.sql. The set
+-- has digests, because keys are too long for it. A topic has no space, so a space separates topic
+-- and key.
 SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
 FROM {{table}} WHERE shard = ? AND id > ?{{topics}}
 AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= {{now}} OR UNIX_TIMESTAMP(retry_at) * 1000000 > {{now}} + {{longest}})
@@ -32,8 +33,8 @@ AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN (
 ))) ORDER BY id LIMIT ?
 
 -- name: delete
--- Row by row: of a list that names a good part of the table InnoDB would read all of it, and wait
--- for the rows of transactions that have not ended.
+-- Deletes row by row: for a list that names a good part of the table, InnoDB would read the whole
+-- table, and wait for the rows of transactions that have not ended.
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
 STRAIGHT_JOIN {{table}} AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id
 
@@ -119,7 +120,7 @@ SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL T
 FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: holder
--- Needs the right PROCESS.
+-- This statement needs the right PROCESS.
 SELECT 'session', CAST(trx_mysql_thread_id AS CHAR), TIMESTAMPDIFF(MICROSECOND, trx_started, NOW(6)), coalesce(p.user, ''), '', coalesce(p.command, trx_state), left(coalesce(trx_query, ''), 500)
 FROM information_schema.innodb_trx LEFT JOIN information_schema.processlist AS p ON p.id = trx_mysql_thread_id
 WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1

@@ -1,11 +1,12 @@
 -- name: busy
--- The shards that have messages. The order makes each a probe of the primary key: without it
--- a search of the whole table for one row of a shard that has none may look cheap.
+-- Returns the shards that have messages. The ORDER BY makes each search a probe of the primary key:
+-- without it, the planner may find it cheap to search the whole table for one row of a shard that
+-- has none.
 SELECT s FROM generate_series(0, 15) AS s,
 LATERAL (SELECT 1 FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one
 
 -- name: busy_behind
--- The same, each behind an id of its own.
+-- Does the same, but looks in each shard only behind an id of its own.
 SELECT s FROM generate_series(0, 15) AS s,
 LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s + 1] ORDER BY id LIMIT 1) AS one
 
@@ -13,12 +14,14 @@ LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s
 SELECT coalesce((SELECT id FROM {{table}} WHERE shard = $1::smallint ORDER BY id DESC LIMIT 1), 0)
 
 -- name: writers
--- The newest id, the run of the server, and the transactions that may still commit a smaller id:
--- an INSERT locks the table before it is given an id, and the lock ends with its transaction, after
--- the transaction can be seen. The ids are read in the statement's snapshot, which is older than
--- the locks. Up to the ids of the argument there is nothing in the shards. A transaction that is prepared has no pid, and before PostgreSQL 14 another name from
--- then on. The server is 0 where the locks prove nothing: on a replica, which has not those of the
--- primary, and where this statement's own lock is not among them.
+-- Returns the newest id, the run of the server, and the transactions that may still commit a
+-- smaller id. The locks show these transactions: an INSERT locks the table before it gets an id,
+-- and the lock ends with its transaction, after other transactions can see its rows. The ids are
+-- read in the statement's snapshot, which is older than the locks. The argument has for each shard
+-- an id up to which the shard is empty. A prepared transaction has no pid, and before PostgreSQL 14
+-- it gets another name when it is prepared. The run is 0 where the locks prove nothing: on a
+-- replica, which does not have the locks of the primary, and where this statement's own lock is not
+-- among them.
 SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s,
     LATERAL (SELECT id FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s + 1] ORDER BY id DESC LIMIT 1) AS one), 0),
     CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE {{run}} END,
@@ -27,11 +30,12 @@ FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = 
 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 -- name: lock
--- A statement of its own: what it waits for has ended only when the next one begins, and
--- the rows that the last relay deleted must not be in the snapshot of the one that reads.
--- The table's oid, since the same table may be named with its schema and without. A relay whose
--- machine has died says nothing to the server, which would keep the lock for hours: so it ends a
--- transaction that is idle for longer than a relay may be. Returns the run of the server, or 0.
+-- Takes the lock of a shard, and returns the run of the server, or 0 if another relay has the lock.
+-- This is a statement of its own, so that the next statement has a newer snapshot: the rows that
+-- the last relay deleted must not be in it. The lock has the table's oid, because the same table
+-- may be named with its schema and without. A relay whose machine has died says nothing to the
+-- server, which would keep the lock for hours. So the server is told to end a transaction that is
+-- idle for longer than a relay may be.
 SELECT CASE WHEN pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, $1::integer)
 AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL
 THEN {{run}} ELSE 0 END
@@ -43,11 +47,12 @@ SELECT id, topic, dedup_id, key, headers, payload, attempts,
 FROM {{table}} WHERE shard = $1::smallint AND id > $3::bigint{{topics}} ORDER BY id LIMIT $2::bigint
 
 -- name: read_free
--- The same without what waits for a message that has failed. Compared as a set, which is hashed
--- once: compared one by one, 600 that wait took seconds for a backlog of 20,000. One time for all
--- rows: by a clock that goes on, a message could wait when its row is compared, and no more when
--- what waits is looked for, and the next one of its key would overtake it. What has failed before
--- keeps its key waiting, too, when its own time has come: it may fail again.
+-- Reads the same, but not the messages that wait for a message of their key that has failed. The
+-- keys that wait are compared as a set, which is hashed once: compared one by one, 600 waiting keys
+-- took seconds for a backlog of 20,000. All rows are compared with one time. With a clock that goes
+-- on, a message could still wait when its own row is compared, and no longer when the waiting keys
+-- are searched; then the next message of its key would overtake it. A message that has failed
+-- before keeps its key waiting even when its own time has come, because it may fail again.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
 FROM {{table}} WHERE shard = $1::smallint AND id > $3::bigint{{topics}}
 AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond')
@@ -107,18 +112,19 @@ SELECT id, not_before, shard, created_at, topic, dedup_id, key, headers, payload
 SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, key, headers, payload FROM {{published}} WHERE 1 = 0
 
 -- name: next_due
--- How long it is until the first scheduled message may be published, in microseconds. Another program
--- may have written an infinite time, of which nothing can be subtracted.
+-- Returns how long it is until the first scheduled message may be published, in microseconds.
+-- Another program may have written an infinite time, from which nothing can be subtracted.
 SELECT ceil(extract(epoch FROM greatest(least(not_before, '2200-01-01'::timestamptz), 'epoch'::timestamptz) - clock_timestamp()) * 1000000)::bigint FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
 
 -- name: lock_due
--- As lock, of a shard that no message has. One relay at a time moves what is due: two would mix up
--- the order of a key.
+-- Does what lock does, for a shard that no message has. One relay at a time moves the messages that
+-- are due: two relays would mix up the order of a key.
 SELECT 1 WHERE pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, 16)
 
 -- name: due
--- What may be published now, with its time, behind the time of what was moved just before. A time
--- before 1970, which another program has written, is behind none.
+-- Returns the messages that may be published now, with their times, from the time of the messages
+-- that were moved just before. If that time is negative, it also returns messages with a time
+-- before 1970, which another program has written.
 SELECT id, (extract(epoch FROM greatest(not_before, 'epoch'::timestamptz)) * 1000000)::bigint FROM {{scheduled}}
 WHERE not_before <= statement_timestamp()
 AND not_before >= CASE WHEN $1::bigint < 0 THEN '-infinity'::timestamptz ELSE 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' END
@@ -138,8 +144,9 @@ SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload
 FROM {{table}} WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[]))) ORDER BY id
 
 -- name: expired
--- The oldest ones behind an id, and which of them are older than so many microseconds. One from as far
--- in the future was written by a wrong clock: it must not keep those behind it.
+-- Returns the oldest messages behind an id, and which of them are older than so many microseconds.
+-- A message from as far in the future was written by a wrong clock, and must not keep the messages
+-- behind it.
 SELECT id, CASE WHEN abs(extract(epoch FROM clock_timestamp() - published_at) * 1000000) > $1::bigint THEN 1 ELSE 0 END
 FROM {{published}} WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
 
@@ -152,7 +159,8 @@ SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THE
 FROM {{published}} WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
 
 -- name: lag_behind
--- As lag, behind ids up to which a relay has seen that the shards are empty, on one run of a server.
+-- Returns what lag returns. If the run of the server is still that of the last argument, it looks
+-- only behind the ids up to which a relay has seen that the shards are empty.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s,
         LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > CASE WHEN {{run}} = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT $1::bigint) AS one
         LIMIT $1::bigint) AS p),
@@ -165,9 +173,10 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s,
         FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
 
 -- name: holder
--- What has held the oldest snapshot, or has been prepared, for the longest time. Of other users'
--- sessions only pg_read_all_stats sees that. A snapshot of another database keeps no rows of this one,
--- nor does that of a VACUUM. A standby's feedback is of no database, and keeps rows of all.
+-- Returns the session, prepared transaction or replication slot that holds the oldest snapshot; of
+-- several, the one that has held it for the longest time. A role needs pg_read_all_stats to see the
+-- snapshots of other users' sessions. A snapshot of another database keeps no rows of this one, nor
+-- does that of a VACUUM. A standby's feedback belongs to no database, and keeps rows of all.
 SELECT kind, name, age, who, application, state, query FROM (
     SELECT 'session' AS kind, pid::text AS name, coalesce((extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, 0) AS age, coalesce(usename::text, '') AS who,
         coalesce(application_name, '') AS application, coalesce(state, '') AS state, left(coalesce(query, ''), 500) AS query, age(backend_xmin) AS xids

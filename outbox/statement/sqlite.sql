@@ -12,8 +12,8 @@ SELECT coalesce((SELECT id FROM {{table}} WHERE shard = ? ORDER BY id DESC LIMIT
 SELECT coalesce((SELECT max(id) FROM {{table}}), 0), 1, ''
 
 -- name: lock
--- A lease by the database's clock: owner, milliseconds, shard, owner. One that is longer than any
--- is left from before the clock was put back.
+-- Takes a lease by the database's clock. The arguments are owner, milliseconds, shard, owner. A
+-- lease that is longer than any relay takes is left from before the clock was put back.
 UPDATE {{shards}} SET owner = ?, until = {{now}} + ?
 WHERE shard = ? AND (owner = ? OR until <= {{now}} OR until > {{now}} + {{longest lease}})
 
@@ -27,8 +27,8 @@ SELECT id, topic, dedup_id, key, headers, payload, attempts,
 FROM {{table}} WHERE shard = ? AND id > ?{{topics}} ORDER BY id LIMIT ?
 
 -- name: read_free
--- The same without what waits for a message that has failed. Compared as a set, and with one time
--- for all rows: see postgres.sql.
+-- Reads the same, but not the messages that wait for a message of their key that has failed. The
+-- keys that wait are compared as a set, and all rows with one time: see postgres.sql.
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END
 FROM {{table}} WHERE shard = ? AND id > ?{{topics}}
 AND (retry_at IS NULL OR retry_at <= {{now}} OR retry_at > {{now}} + {{longest}} / 1000)

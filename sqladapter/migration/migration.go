@@ -1,7 +1,7 @@
 // Package migration has the numbered versions of the tables of packages sqladapter and sqlstore.
 //
 // A program that migrates by itself calls Migrate of its ledger, store or fence, and needs nothing
-// of this package. For a tool of your own, the method Migrations of these returns a [Set].
+// of this package. For a tool of your own, their method Migrations returns a [Set].
 package migration
 
 import (
@@ -43,10 +43,10 @@ func (e *LevelError) Error() string {
 		Has: e.Has, Needs: e.Needs}).Error()
 }
 
-// New is for the packages of this module, which define the versions.
+// New is only for the packages of this module, which define the versions.
 func New(versions *sqlmigrate.Migrations) *Set { return &Set{versions} }
 
-// Newest is the version that this program needs.
+// Newest returns the version that this program needs.
 func (s *Set) Newest() int { return s.versions.Newest() }
 
 // Version reads the version that is recorded, zero for none. Two round trips, no lock, and only the
@@ -70,10 +70,10 @@ func (s *Set) Check(ctx context.Context, db *sql.DB) error {
 
 // Up applies every version that is missing. Several processes may call it at once: one applies
 // them, the others wait and find them applied. Where nothing is missing it costs two round trips
-// and takes no lock. It does not create the schema. A version is one transaction. In MySQL, where
-// each statement commits by itself, the next call begins a version again that was interrupted. The
-// same holds for a version that drops an index of a table in use, which PostgreSQL does outside of
-// a transaction. Tables that are newer than this program are a [*LevelError].
+// and takes no lock. It does not create the schema. A version is one transaction. In MySQL each
+// statement commits by itself, so the next call begins an interrupted version again. The same is
+// true of a version that drops an index of a table in use, which PostgreSQL does outside of a
+// transaction. Tables that are newer than this program are a [*LevelError].
 func (s *Set) Up(ctx context.Context, db *sql.DB) error { return s.To(ctx, db, s.Newest()) }
 
 // UpTo applies what is missing up to a version. Unlike [Set.To] it undoes nothing: it leaves tables

@@ -53,7 +53,8 @@ type Tx struct {
 }
 
 // Wrap makes a transaction of pgx usable in [sqladapter.Ledger.MarkTx] and wherever sqladapter
-// takes a transaction. It does not end the transaction. A nil tx gives nil, which these refuse.
+// takes a transaction. It does not end the transaction. For a nil tx it returns nil, which these
+// refuse.
 func Wrap(tx pgx.Tx) *Tx {
 	if v := reflect.ValueOf(tx); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil

@@ -19,7 +19,7 @@ func (in *inspection) mysql(ctx context.Context) error {
 	if _, err := in.scan(ctx, `SELECT CONCAT(@@hostname, ':', @@port)`, nil, &in.Server); err != nil {
 		return err
 	}
-	// Values of the session, where it has its own.
+	// SHOW VARIABLES returns the session's value, if the session has one of its own.
 	settings, err := in.settings(ctx,
 		`SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog',`+
 			` 'log_bin', 'autocommit', 'innodb_lock_wait_timeout', 'tx_isolation', 'transaction_isolation', 'read_only')`)
@@ -90,8 +90,8 @@ func (in *inspection) foundRows(ctx context.Context) {
 	}
 }
 
-// mysqlTable requires no index by age on a table of marks, which has a column owner: retention
-// walks over its key.
+// mysqlTable requires no index by age on a table of marks, which it knows by the column owner:
+// retention walks over the table's key.
 func (in *inspection) mysqlTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{in.cfg.Schema, table}
 	const where = ` WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?`
@@ -131,8 +131,8 @@ func (in *inspection) mysqlGenerations(ctx context.Context, table string) (shape
 	return s, err
 }
 
-// mysqlCollation judges a collation. Even a binary one takes two texts for equal that differ only
-// in spaces at the end.
+// mysqlCollation judges a collation. Even a binary collation takes two texts for equal that differ
+// only in spaces at the end.
 func mysqlCollation(name string) (preflight.Severity, bool) {
 	if strings.HasSuffix(name, "_bin") {
 		return preflight.Warning, true

@@ -69,8 +69,8 @@ const postgresParts = `WITH named AS (SELECT oid, relkind = 'v' AS view FROM pg_
 	` JOIN pg_rewrite r ON r.ev_class = n.oid JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid` +
 	` JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind IN ('r', 'p') WHERE n.view) `
 
-// postgresTable requires no index by age on a table of marks, which has stamps: retention walks
-// over its pages, except on servers before 14.
+// postgresTable requires no index by age on a table of marks, which it knows by the column stamp:
+// retention walks over the table's pages, except on servers before 14.
 func (in *inspection) postgresTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{dialect.Postgres.In(in.cfg.Schema, table)}
 	var tables int
@@ -93,9 +93,9 @@ func (in *inspection) postgresTable(ctx context.Context, table string) (s shape,
 	return s, err
 }
 
-// postgresCollation judges a collation. Equal means equal byte by byte, except in nondeterministic
-// ones. But the sort order of a language changes with the library that defines it, and an index
-// that was built with the old order misses rows.
+// postgresCollation judges a collation. Two texts are equal when their bytes are, except in
+// nondeterministic collations. But the sort order of a language changes with the library that
+// defines it, and an index that was built with the old order misses rows.
 func postgresCollation(name string) (preflight.Severity, bool) {
 	switch name {
 	case "C", "POSIX", "ucs_basic":

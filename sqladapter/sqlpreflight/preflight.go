@@ -34,7 +34,7 @@ type Config struct {
 // with a temporary table, and SQLite's _txlock in a transaction that it rolls back.
 //
 // It sees the settings of a fresh session. It cannot see what a pooler in between (PgBouncer) does,
-// disks that report writes that they have not made, and standbys that lag. An error says that a
+// nor disks that report writes they have not made, nor standbys that lag. An error says that a
 // query failed; the findings are then those made before it. Some ten round trips.
 func Run(ctx context.Context, db *sql.DB,
 	cfg Config) ([]preflight.Finding, error) {

@@ -17,7 +17,7 @@ const (
 	// chunkBytes bounds the results and steps of one statement and of one transaction: MariaDB
 	// takes no packet above 16 MiB by default.
 	chunkBytes = 4 << 20
-	// maxTries bounds how often a transaction runs that keeps losing against others.
+	// maxTries bounds how often a transaction that keeps losing against others is run.
 	maxTries = 8
 )
 
@@ -32,7 +32,8 @@ type operation struct {
 	id func(i int) driver.ID
 	// size is how much item i writes, in bytes.
 	size func(i int) int
-	// creates reports whether item i makes a row where there is none. With nil no item does.
+	// creates reports whether item i makes a row where there is none. If creates is nil, no item
+	// makes a row.
 	creates func(i int) bool
 	// fresh says that the rows are probably missing.
 	fresh  bool

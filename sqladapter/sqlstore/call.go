@@ -48,7 +48,7 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// ended is the error of a ctx that has ended, with its cause.
+// ended returns the error of a ctx that has ended, with its cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

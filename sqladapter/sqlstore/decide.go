@@ -14,9 +14,9 @@ const fenceTick = 1024
 // the request and the database's clock. They change the row in place and report whether it must be
 // written. A key without a row is an empty one.
 
-// decideClaim is Store.Claim of one key. It does not change the row unless the answer is a new
-// claim. So a caller may ask about a row that is not locked, and ask again under the lock when the
-// answer is to write.
+// decideClaim decides Store.Claim for one key. It does not change the row unless the answer is a
+// new claim. So a caller may ask about a row that is not locked, and ask again under the lock when
+// the answer is to write.
 func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	leaves := req.OnlyNew && r.attempt > 0
 	switch {
@@ -29,8 +29,8 @@ func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.A
 	case r.terminal():
 		return driver.Answer{Outcome: driver.Duplicate, Record: r.view(now)}, false
 	case r.heldBy(req.Token, now):
-		// Also when the lease has lapsed: this is still the same attempt, and the caller renews
-		// before it uses a claim that an earlier send has won.
+		// This holds for a lapsed lease, too: it is still the same attempt, and the caller renews a
+		// claim that an earlier send has won before using it.
 		return driver.Answer{Outcome: driver.Acquired, Mine: true, Record: r.view(now)}, false
 	case r.state == driver.StateInProgress && r.leaseEnd > now && !givesWay(r, req):
 		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
@@ -105,7 +105,7 @@ func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 	r.expires = until
 }
 
-// decideRenew is Store.Renew of one key.
+// decideRenew decides Store.Renew for one key.
 func decideRenew(r *claimRow, c *driver.Renewal, now int64) (ans driver.Answer, write bool) {
 	if !r.holds(c.Token, c.Fence, now) {
 		return driver.Answer{Record: r.view(now)}, false
@@ -124,7 +124,7 @@ func decideRenew(r *claimRow, c *driver.Renewal, now int64) (ans driver.Answer, 
 	return driver.Answer{Held: true, Record: r.view(now)}, true
 }
 
-// decideForget is Store.Forget of one key.
+// decideForget decides Store.Forget for one key.
 func decideForget(r *claimRow, hold time.Duration, now int64) (write bool, err error) {
 	if !r.absent(now) && r.state == driver.StateInProgress && r.leaseEnd > now {
 		return false, driver.ErrInFlight

@@ -43,7 +43,7 @@ type storeDialect interface {
 	// an id.
 	page(after driver.ID, states string, limit int) statement
 	// clock reads the clock. scan reads id, state, since, expires and the clock of rows that expire
-	// at from or later, in the order in which they expire.
+	// at the time from or later, in the order in which they expire.
 	clock() string
 	scan(from int64, limit int) statement
 	// forgot increments the number of Forgets, and countForgets reads it.
@@ -94,8 +94,8 @@ func withoutResult() string {
 	return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL"
 }
 
-// upsert is a statement that MySQL and SQLite share, to update existing rows: neither has an UPDATE
-// of many rows from parameters.
+// upsert returns a statement that MySQL and SQLite share, to update existing rows: neither has an
+// UPDATE of many rows from parameters.
 func upsert(table, conflict, assign string, rows []*claimRow) statement {
 	var set []string
 	for _, c := range claimColumns[1:] {
@@ -112,7 +112,7 @@ func upsert(table, conflict, assign string, rows []*claimRow) statement {
 		strings.Join(set, ", "), args}
 }
 
-// args are the values of claimColumns.
+// args returns the values of claimColumns.
 func (r *claimRow) args() []any {
 	return []any{
 		r.id[:], r.token[:], int64(r.state), int64(r.flags), int64(r.asked), int64(r.attempt),
@@ -123,7 +123,7 @@ func (r *claimRow) args() []any {
 	}
 }
 
-// blob is NULL for an empty value.
+// blob returns NULL for an empty value.
 func blob(b []byte) any {
 	if len(b) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func blob(b []byte) any {
 	return b
 }
 
-// nullableBlob is NULL only for nil: an empty result is a result.
+// nullableBlob returns NULL only for nil, because an empty result is a result.
 func nullableBlob(b []byte) any {
 	if b == nil {
 		return nil
@@ -139,7 +139,7 @@ func nullableBlob(b []byte) any {
 	return b
 }
 
-// marksOf is n question marks.
+// marksOf returns n question marks.
 func marksOf(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 func idArgs(ids []driver.ID) []any {

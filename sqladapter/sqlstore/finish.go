@@ -9,15 +9,15 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// decideFinish is Store.Finish of one key.
+// decideFinish decides Store.Finish for one key.
 func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, write bool) {
 	switch {
 	case r.holds(c.Token, c.Fence, now):
 		endClaim(r, c, now)
 		return driver.Answer{Held: true, Written: true, Record: r.view(now)}, true
 	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
-		// Sent again: give the same answer as the first time. So an owner whose late write was
-		// recorded hears again that its lease was lost.
+		// The change was sent before: give the same answer as the first time. So an owner whose
+		// late write was recorded is told again that its lease was lost.
 		return driver.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
 	case c.EffectApplied && mayLand(r, c, now):
 		return landClaim(r, c, now), true
@@ -25,7 +25,7 @@ func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, 
 	return driver.Answer{Record: r.view(now)}, false
 }
 
-// reach is the state in which c leaves the row: a release after the irreversible part may have
+// reach returns the state in which c leaves the row: a release after the irreversible part may have
 // begun makes it uncertain.
 func reach(r *claimRow, c *driver.Finish) driver.State {
 	if c.State == driver.StateReleased && r.has(flagIrreversible) && !c.NotStarted {

@@ -63,7 +63,7 @@ type Entry struct {
 // List shows the keys that are in given states, for operators: by default those in flight and those
 // that are uncertain. Call it again with the cursor of the page, until that is empty. A key that
 // stays in these states from the first page to the last is listed once; one that enters or leaves
-// them meanwhile may or may not be listed. One round trip, three on MySQL.
+// them meanwhile may or may not be listed. It takes one round trip, three on MySQL.
 func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	after, err := opts.complete()
 	if err != nil {

@@ -30,7 +30,7 @@ func postgresReads(of string) string {
 	return strings.Join(columns, ", ")
 }
 
-// postgresLean is postgresReads without the result.
+// postgresLean returns what postgresReads returns, with NULL instead of the result.
 func postgresLean(of string) string {
 	return strings.TrimSuffix(postgresReads(of), of+"result") + "NULL::bytea"
 }
@@ -111,8 +111,8 @@ func (d *postgresStore) forgot() string {
 }
 func (d *postgresStore) countForgets() string { return `SELECT n FROM ` + d.names.forgets }
 
-// insertClaims is decideClaim of keys that have no row. It waits for another statement that is
-// inserting the same key.
+// insertClaims does what decideClaim does for keys that have no row. It waits for another statement
+// that is inserting the same key.
 func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 	return statement{`WITH clock AS MATERIALIZED (SELECT ` + postgresClock + ` AS now)` +
 		` INSERT INTO ` + d.names.table +
@@ -147,11 +147,11 @@ func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 		}}
 }
 
-// finishClaims is decideFinish of keys that their callers hold. It locks the rows first, in the
-// order of their ids, as everywhere. It joins them with the parameters once, by id only. The CASE
-// keeps PostgreSQL from using the other conditions for the plan: by its old statistics few rows may
-// be in progress, and it would compare each of those with each parameter. The statement does not
-// return the results that it was given.
+// finishClaims does what decideFinish does for keys that their callers hold. It locks the rows
+// first, in the order of their ids, as everywhere. It joins them with the parameters once, by id
+// only. The CASE keeps PostgreSQL from using the other conditions for the plan: by its old
+// statistics few rows may be in progress, and it would compare each of those with each parameter.
+// The statement does not return the results that it was given.
 func (d *postgresStore) finishClaims(changes []*driver.Finish) statement {
 	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock +
 		` AS now, v.state, v.flags, v.keep,` +
@@ -213,7 +213,7 @@ func uuids(ids []driver.ID) string {
 	return pgArray(ids, dialect.AppendUUID)
 }
 
-// rowArrays are the columns of rows, in the order of claimColumns.
+// rowArrays returns the columns of rows, in the order of claimColumns.
 func rowArrays(rows []*claimRow) []any {
 	ints := func(of func(*claimRow) int64) string {
 		return pgArray(rows, func(b []byte, r *claimRow) []byte { return pgInt(b, of(r)) })
@@ -252,7 +252,7 @@ func rowArrays(rows []*claimRow) []any {
 	}
 }
 
-// pgArray is an array literal, since database/sql has no arrays.
+// pgArray returns an array literal, because database/sql has no arrays.
 func pgArray[T any](items []T, element func(b []byte, item T) []byte) string {
 	b := make([]byte, 1, 2+40*len(items))
 	b[0] = '{'
@@ -267,7 +267,7 @@ func pgArray[T any](items []T, element func(b []byte, item T) []byte) string {
 
 func pgInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
-// pgBytes is NULL for nil. The backslash of the hex form is doubled in an array.
+// pgBytes appends NULL for nil. The backslash of the hex form is doubled in an array.
 func pgBytes(b, value []byte) []byte {
 	if value == nil {
 		return append(b, "NULL"...)
@@ -275,7 +275,7 @@ func pgBytes(b, value []byte) []byte {
 	return append(hex.AppendEncode(append(b, `"\\x`...), value), '"')
 }
 
-// pgText is the bytes of a text, or NULL for an empty one.
+// pgText returns the bytes of a text, or NULL for an empty one.
 func pgText(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "NULL"...)

@@ -54,7 +54,7 @@ func (r *claimRow) set(flag int, on bool) {
 	}
 }
 
-// size is the size of the columns that may be large, in bytes.
+// size returns the size of the columns that may be large, in bytes.
 func (r *claimRow) size() int { return len(r.steps) + len(r.result) }
 
 func (r *claimRow) terminal() bool {
@@ -83,7 +83,7 @@ func (r *claimRow) uncertain(now int64) bool {
 		r.state == driver.StateInProgress && r.has(flagIrreversible) && r.leaseEnd <= now
 }
 
-// view is the record as callers see it. It shares memory with the row, which was read for one
+// view returns the record as callers see it. It shares memory with the row, which was read for one
 // caller only; a value that comes from a caller is cloned before it is put into the row.
 func (r *claimRow) view(now int64) driver.Record {
 	if r.absent(now) {
@@ -121,7 +121,7 @@ func (r *claimRow) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	}
 }
 
-// storedOrigin is the part of an origin that is kept: a digest instead of the source.
+// storedOrigin returns the part of an origin that is kept: a digest instead of the source.
 func storedOrigin(o driver.Origin) driver.Origin {
 	o.SourceDigest, o.Source = o.Digest(), ""
 	return o
@@ -142,7 +142,7 @@ func (r *claimRow) check(state, flags int64) error {
 
 const originSize = 24
 
-// packOrigin is digest, partition, offset and generation, big-endian; nil for the zero one.
+// packOrigin returns digest, partition, offset and generation, big-endian; nil for the zero Origin.
 func packOrigin(o driver.Origin) []byte {
 	if o == (driver.Origin{}) {
 		return nil
@@ -188,7 +188,7 @@ func later(at int64, d time.Duration) int64 {
 	return at + n
 }
 
-// span is the time from one instant to another, at most what a Duration can hold.
+// span returns the time from one instant to another, at most what a Duration can hold.
 func span(from, to int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(to-from, -most), most)) * time.Microsecond

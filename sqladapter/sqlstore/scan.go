@@ -104,8 +104,8 @@ func (o *ScanOptions) complete() error {
 	return nil
 }
 
-// scanFrom is when the first row to read expires: not before now, and not before a row that was
-// ended Age ago under the shortest window.
+// scanFrom returns when the first row to read expires: not before now, and not before a row that
+// was ended Age ago under the shortest window.
 func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) {
 	var now int64
 	err := within(ctx, func() error {
@@ -129,8 +129,8 @@ type scanned struct {
 	now            int64
 }
 
-// age is how long ago the key was ended. Where that is unknown, or longer, it is how long ago a key
-// with this window was ended that expires at the same time.
+// age returns how long ago the key was ended. It returns at most window minus the time until the
+// row expires, and exactly that if the end is unknown.
 func (r *scanned) age(window time.Duration) time.Duration {
 	age := window - span(r.now, r.expires)
 	if r.ended {

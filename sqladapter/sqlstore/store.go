@@ -173,10 +173,10 @@ func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop fu
 	return s.waker.Listen(ctx, id, woken)
 }
 
-// Claim implements [driver.Store]. On PostgreSQL a new key costs one round trip, and one that is
-// done or in flight two. A claim that takes over another costs about six, and so does every
-// successful claim on MySQL. With ClaimRequest.LikelyDuplicate it looks for the key first: one
-// round trip if it is done or in flight, two on PostgreSQL if it is new after all.
+// Claim implements [driver.Store]. On PostgreSQL a new key costs one round trip, and a key that is
+// done or in flight costs two. A claim that takes over another claim costs about six, and so does
+// every successful claim on MySQL. With ClaimRequest.LikelyDuplicate it looks for the key first:
+// one round trip if it is done or in flight, two on PostgreSQL if it is new after all.
 func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return answer(ctx, len(reqs), func(answers []driver.Answer) {
 		var fresh, known []int
@@ -217,8 +217,8 @@ func (s *Store) claimFresh(ctx context.Context, reqs []driver.ClaimRequest, todo
 		})
 }
 
-// claimMistaken is claimFresh for keys that were expected to be duplicates, and turned out to be
-// free.
+// claimMistaken does the work of claimFresh for keys that were expected to be duplicates, and
+// turned out to be free.
 func (s *Store) claimMistaken(ctx context.Context, reqs []driver.ClaimRequest, todo []int,
 	answers []driver.Answer) []int {
 	likely := func(i int) bool { return reqs[i].LikelyDuplicate }

@@ -31,9 +31,9 @@ type SweepResult struct {
 }
 
 // Sweep removes at most limit rows that have expired, and releases at most limit claims whose lease
-// has lapsed, oldest first. Call it again while one of its numbers is limit. A claim that it
-// released keeps attempt, fence and steps for its hold. If its owner comes back it holds nothing
-// any more.
+// has lapsed, oldest first. Call it again while one of the returned numbers equals limit. A claim
+// that it released keeps attempt, fence and steps for its hold. If its owner comes back, the owner
+// holds nothing any more.
 //
 // It never touches a live lease. It checks a due row under its lock, by the clock of the database
 // or this process's, whichever is behind: a clock that has jumped ahead removes nothing. It skips
@@ -42,7 +42,7 @@ type SweepResult struct {
 // forever, and lapsed claims are shown as in progress.
 //
 // A limit above 10 000 or below 1 is a [*dedup.InputError]; 500 keeps a transaction within
-// some milliseconds. Two transactions of about four round trips.
+// some milliseconds. It runs two transactions of about four round trips.
 func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
 	var swept SweepResult
 	if limit < 1 || limit > maxSweep {

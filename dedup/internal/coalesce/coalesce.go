@@ -15,10 +15,9 @@ import (
 // Coalescer makes batches of single calls from many goroutines: a group commit. T is a question
 // with its answer. The exported fields are set before its first use.
 //
-// While few calls are under way each is sent by itself on its caller's goroutine. When they
-// are many, calls queue up, and sender goroutines, which exist only while there is something
-// to send, take what has gathered; see send.go. A call beyond the limit is refused with
-// [ErrFull].
+// While few calls are under way, each caller sends its own call on its own goroutine. When there
+// are many, calls queue up, and sender goroutines take the queued calls; see send.go. Senders exist
+// only while there is something to send. A call beyond the limit is refused with [ErrFull].
 //
 // Canceling one caller never disturbs the others: a batch runs under a deadline of its
 // own, and the answers that nobody waits for any more go to Abandoned.
@@ -50,9 +49,9 @@ type Coalescer[T any] struct {
 	queue   queue[T]
 	senders int
 	sent    int // calls in batches under way
-	// gathering: a sender is about to take what is in the queues. While it is, no other
-	// is started. Whenever a queue is not empty, a sender gathers, or one is under way
-	// that will gather when its batch is answered.
+	// gathering is true while a sender is about to take calls from the queues. No other sender is
+	// started then. Whenever a queue is not empty, a sender gathers, or a batch is under way whose
+	// sender will gather when the answers are there.
 	gathering bool
 	rtt       rttEstimator
 }
@@ -66,7 +65,7 @@ type AbandonedError struct {
 	Queued bool
 }
 
-// Abandon is the error of a call whose ctx has ended.
+// Abandon returns the error of a call whose ctx has ended.
 func Abandon(ctx context.Context, queued bool) *AbandonedError {
 	return &AbandonedError{ctxend.Error(ctx), queued}
 }
@@ -77,7 +76,7 @@ func (e *AbandonedError) Error() string { return e.cause.Error() }
 // Unwrap returns how the context ended.
 func (e *AbandonedError) Unwrap() error { return e.cause }
 
-// New returns a call. It goes to Do, and then to Done.
+// New returns a call. The caller passes it to Do, and then to Done.
 func (c *Coalescer[T]) New(id [16]byte, urgent bool) *Call[T] {
 	call, ok := c.calls.Get().(*Call[T])
 	if !ok {
@@ -95,8 +94,8 @@ func (c *Coalescer[T]) Done(call *Call[T]) {
 }
 
 // Do sends call, alone or in some batch, and waits for its answer or for ctx. After an error there
-// is no answer, and the caller must not use the call any more. A store that panics does so in one
-// caller.
+// is no answer, and the caller must not use the call any more. If the store panics, one caller gets
+// the panic.
 //
 // While few calls are under way it sends the call by itself, on its caller's goroutine: a
 // batch of so few calls saves less than a goroutine costs. The call is then its caller's
@@ -126,8 +125,8 @@ func (c *Coalescer[T]) Do(ctx context.Context, call *Call[T]) error {
 	return nil
 }
 
-// await puts call into a queue and waits for its answer, or for ctx. The senders look at a deadline
-// of our own: the caller needs no timer for it, and returns up to Timeout after it.
+// await puts call into a queue and waits for its answer, or for ctx. The senders watch the call's
+// deadline, so the caller needs no timer for it, and may return up to Timeout after it.
 func (c *Coalescer[T]) await(ctx context.Context, call *Call[T]) error {
 	var gone <-chan struct{}
 	gone, call.until = lazyctx.Ends(ctx)
@@ -164,11 +163,11 @@ func (c *Coalescer[T]) queueOf(call *Call[T]) *queue[T] {
 	return &c.queue
 }
 
-// waiting is how many calls are queued. The mutex is held.
+// waiting returns how many calls are queued. The mutex is held.
 func (c *Coalescer[T]) waiting() int { return c.urgent.n + c.queue.n }
 
 // wait waits for the answer of call, or until its caller has left. queued says that the call was
-// still in the queue then. If it was not, the sender may still hold the pointer.
+// still in the queue then. If the call was not in the queue, the sender may still hold the pointer.
 func (c *Coalescer[T]) wait(call *Call[T], gone <-chan struct{}) (left, queued bool) {
 	select {
 	case <-call.ready:

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// batchesFrom is the number of concurrent calls from which batches pay off. Fewer are sent each
-	// by itself, on connections of their own.
+	// batchesFrom is the number of concurrent calls from which batches pay off. If there are fewer,
+	// each call is sent by itself, on its own connection.
 	batchesFrom = 8
 	// inflightLimit bounds the calls of one Limiter that are on their way to the store or
 	// wait for a batch. A store that is this far behind is not helped by more.
@@ -31,25 +31,25 @@ type Limiter struct {
 // NewLimiter returns a Limiter for 65,536 calls.
 func NewLimiter() *Limiter { return &Limiter{Limit: inflightLimit} }
 
-// enter counts a call and returns how many there are, with it.
+// enter counts a call and returns the number of calls under way, this one included.
 func (l *Limiter) enter() int64 { return l.n.Add(1) }
 func (l *Limiter) leave()       { l.n.Add(-1) }
 
 const (
-	// itemTime is about how long a server works on one item. It does not count as distance
-	// to the server: another batch would only wait there for that time.
+	// itemTime is about how long a server works on one item. It is subtracted from the round trip,
+	// because another batch would only wait at the server for that time.
 	itemTime = 2 * time.Microsecond
-	// rttPerSend is how much round trip makes room for one more batch under way.
+	// rttPerSend is how much round-trip time allows one more batch under way.
 	rttPerSend = 100 * time.Microsecond
 	minSends   = 4
 	maxSends   = 16
-	// nearShare is how many calls have to wait for one more batch, close to the store.
+	// nearShare is how many calls have to wait before one more batch is sent to a store nearby.
 	nearShare = 16
 )
 
-// rttEstimator estimates how long a batch is under way to the store and back, the work of the
-// server left out. It follows a shorter time at once and a longer one slowly: what makes
-// a round trip long is mostly waiting.
+// rttEstimator estimates how long a batch is under way to the store and back, without the time that
+// the server works on it. It follows a shorter time at once and a longer one slowly: what makes a
+// round trip long is mostly waiting.
 type rttEstimator struct{ rtt time.Duration }
 
 func (e *rttEstimator) note(took time.Duration, items int) {
@@ -61,9 +61,10 @@ func (e *rttEstimator) note(took time.Duration, items int) {
 	e.rtt += (took - e.rtt) / 8
 }
 
-// sends is how many batches may be under way at once. Close to the store, a few batches keep it
-// busy while callers wake up and ask for the next key, and more would only be smaller. Far from it,
-// with so few, a call would take two round trips: its own, after that of the batch before it.
+// sends returns how many batches may be under way at once. Close to the store, a few batches keep
+// it busy while callers wake up and ask for the next key, and more would only be smaller. Far from
+// the store, so few batches would make a call take two round trips: it would wait for the batch
+// before it, and then for its own.
 func (e *rttEstimator) sends() int {
 	return int(min(max(e.rtt/rttPerSend, minSends), maxSends))
 }

@@ -28,7 +28,7 @@ func (c *Coalescer[T]) room() bool {
 	return c.senders < c.rtt.sends() && c.waiting() >= c.share()
 }
 
-// share is how many calls have to wait before one more batch is sent while others are under
+// share returns how many calls have to wait before one more batch is sent while others are under
 // way. The mutex is held.
 func (c *Coalescer[T]) share() int {
 	sends := c.rtt.sends()
@@ -47,7 +47,7 @@ func (c *Coalescer[T]) start() {
 	go c.run()
 }
 
-// run sends batches as long as callers gather.
+// run sends batches as long as enough calls are queued.
 func (c *Coalescer[T]) run() {
 	defer c.Life.End()
 	var b batch[T]
@@ -92,8 +92,9 @@ type batch[T any] struct {
 
 func (b *batch[T]) sent() int { return len(b.calls) + len(b.shared) }
 
-// take moves the next batch out of the queues. It ends the sender when there is nothing to
-// send, or too little while other senders are under way, which look again when they are back.
+// take moves the next batch out of the queues. It ends the sender when there is nothing to send. It
+// also ends it when few calls wait and other senders are under way, because those look again when
+// their batches are answered.
 func (c *Coalescer[T]) take(b *batch[T]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,7 +66,7 @@ func (g *Group) settle(state uint64) {
 	}
 }
 
-// Behind is how many goroutines are under way.
+// Behind returns how many goroutines are under way.
 func (g *Group) Behind() int { return int(g.state.Load() % groupClosed / oneBehind) }
 
 // Close refuses new calls and waits. It returns how many calls are left when ctx ends first.

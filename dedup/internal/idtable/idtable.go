@@ -62,7 +62,8 @@ func slotOf(id *[16]byte) uint64 {
 	return high ^ low
 }
 
-// Add adds an item, unless its ID is there already: then it returns the first item of it.
+// Add adds an item. If the table already has its ID, Add returns the first item with that ID
+// instead.
 func (t *Table) Add(id *[16]byte, item int) (first int, again bool) {
 	mask := uint64(len(t.slots) - 1)
 	for at := slotOf(id) & mask; ; at = (at + 1) & mask {

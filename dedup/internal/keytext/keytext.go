@@ -23,7 +23,7 @@ func Digest(namespace, scope, key string) [16]byte {
 	var short [128]byte // on the stack, where a larger one costs as much as hashing a short key
 	buf := short[:0]
 	if n := 1 + 3*2 + len(namespace) + len(scope) + len(key); n > len(short) {
-		// of constant size: on the stack, too
+		// its size is constant, so it is on the stack, too
 		buf = make([]byte, 0, 1+3*2+MaxNamespace+2*MaxKey)
 	}
 	buf = append(buf, Version)
@@ -95,7 +95,8 @@ func fault(s string, limit int) (reason string, unprintable bool) {
 	return "", false
 }
 
-// PrintableASCII reports, without a Unicode table, whether s is what nearly every key is.
+// PrintableASCII reports, without a Unicode table, whether s is printable ASCII, as nearly every
+// key is.
 func PrintableASCII(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' {

@@ -1,5 +1,5 @@
 // Package lazyctx has contexts that cost nothing until somebody waits for their end. A store in
-// memory never does, and few handlers do.
+// memory never waits for it, and few handlers do.
 package lazyctx
 
 import (
@@ -22,8 +22,8 @@ type Context struct {
 	cause  error // of End
 }
 
-// End ends c with that cause, and releases what it holds. The first end counts, be it of the parent
-// or by End.
+// End ends c with that cause, and releases what it holds. The first end counts, whether it is that
+// of the parent or a call of End.
 func (c *Context) End(cause error) {
 	c.mu.Lock()
 	if c.cause == nil && c.made == nil && c.parentEnded() {
@@ -85,8 +85,8 @@ func (c *Context) Done() <-chan struct{} {
 	return c.make().Done()
 }
 
-// Err implements [context.Context]. Once it is not nil, the real context has been made,
-// so that Err never takes an answer back.
+// Err implements [context.Context]. Before it returns an error, it makes the real context, so that
+// later calls return the same error.
 func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

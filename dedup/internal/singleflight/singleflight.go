@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// Group has the attempts under way, each of which ends with a T. The zero Group is ready, and
-// safe for concurrent use.
+// Group holds the attempts under way. The result of each attempt is a T. The zero Group is ready,
+// and safe for concurrent use.
 type Group[T any] struct{ parts [16]part[T] }
 
-// part is what a lock guards. Keys are digests: each byte of them is as good as any.
+// part has the attempts that one lock guards. Keys are digests, so any of their bytes can choose
+// the part.
 type part[T any] struct {
 	mu sync.Mutex
 	by map[[16]byte]*Flight[T]
@@ -56,9 +57,9 @@ func (g *Group[T]) End(id [16]byte, f *Flight[T]) (followed bool) {
 	return f.done != nil
 }
 
-// Leave makes calls that begin from now on start an attempt of their own. The one under way
-// may have been answered before a change that the caller has just made. An attempt that begins
-// after Leave asks after that change.
+// Leave makes calls that begin from now on start an attempt of their own. The attempt under way may
+// have been answered before a change that the caller has just made. An attempt that begins after
+// Leave asks after that change.
 func (g *Group[T]) Leave(id [16]byte) {
 	p := g.of(id)
 	if p.n.Load() == 0 {

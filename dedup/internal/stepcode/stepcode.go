@@ -53,7 +53,7 @@ type Step struct {
 	Told bool
 }
 
-// Size is how many bytes the step takes.
+// Size returns how many bytes the step takes.
 func (s *Step) Size() int {
 	n := 1 + len(s.Name) + 1
 	if s.Kind == Value {

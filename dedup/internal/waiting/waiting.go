@@ -36,7 +36,7 @@ type Key struct {
 	n     int
 	polls int
 	taken bool // First has reported true
-	// detach is what Attach was given.
+	// detach is the function stop that Attach was given.
 	detach func()
 	lapse  time.Time // when the lease that was seen last lapses
 }
@@ -86,8 +86,8 @@ func (k *Keys) Renounce(x *Key) {
 	x.taken = false
 }
 
-// Attach makes one of the key's callers ask at once. It has stop called when nobody waits for the
-// key any more, which may be at once.
+// Attach makes one of the key's callers ask at once. stop is called when nobody waits for the key
+// any more, which may be at once.
 func (k *Keys) Attach(x *Key, stop func()) {
 	select {
 	case x.again <- struct{}{}:
@@ -123,7 +123,8 @@ func (k *Keys) Seen(x *Key, remaining time.Duration) {
 	x.lapse = time.Now().Add(remaining)
 }
 
-// Wake wakes the callers that wait for a key. One that begins to wait later asks the store then.
+// Wake wakes the callers that wait for a key. A caller that begins to wait later asks the store
+// then.
 func (k *Keys) Wake(id [16]byte) {
 	if k.keys.Load() == 0 {
 		return
@@ -188,8 +189,8 @@ func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int,
 	}
 }
 
-// pause is how long to wait before the next poll. Full jitter spreads the processes
-// that wait for a hot key; the poll is never later than the end of the lease last seen.
+// pause returns how long to wait before the next poll. Full jitter spreads the processes that wait
+// for a hot key; the poll is never later than the end of the lease last seen.
 func (k *Keys) pause(x *Key) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

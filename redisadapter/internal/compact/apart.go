@@ -8,8 +8,8 @@ import (
 )
 
 // While a slot moves from one master to another, some of its keys are still at the old one and some
-// already at the new one, where keys that do not exist count as well. Both masters refuse a script
-// for a lease and its buckets (TRYAGAIN), until the slot has moved: that may take minutes.
+// already at the new one. Keys that do not exist count as being at the new one. Both masters refuse
+// a script for a lease and its buckets (TRYAGAIN), until the slot has moved: that may take minutes.
 //
 // A command for one key is always answered, by the master that has the key. So the steps that a
 // script takes at one moment are taken one after the other, each after the reply to the one before.

@@ -37,8 +37,8 @@ const (
 	// the same change finds it when it is sent again. Package dedup and the client stop sending
 	// before that.
 	receiptLife = 30 * time.Second
-	// ownBy is how much longer a claim must last for a DEL of its lease, which does not look at
-	// what it drops. It is longer than the client waits for an answer by default.
+	// ownBy is how much longer a claim must last so that its lease may be dropped by DEL, which
+	// does not look at what it drops. By default the client waits for an answer for a shorter time.
 	ownBy = 4 * time.Second
 )
 
@@ -51,9 +51,9 @@ type Layout struct {
 	skew   int64 // ms
 	// mask says which bits of the digest are kept: all, except in a test that wants collisions.
 	mask uint64
-	// ends remembers which buckets have been given their end.
+	// ends remembers the buckets that have their expiry.
 	ends finite
-	// filter remembers what is not in buckets that are closed.
+	// filter remembers which digests closed buckets do not have.
 	filter closedBucketFilter
 	// dropBy is how much longer a member must last so that a plain command may drop its lease. A
 	// client may send that command again after its reply was lost.
@@ -113,11 +113,11 @@ func (b *Layout) appendBucket(buf []byte, p bucketPosition, generation int64) []
 	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
 }
 
-// end is when a bucket of a generation expires: after every view that names it, by any server's
-// clock. The scripts compute the same.
+// end returns when a bucket of a generation expires: later than every view that names it, by any
+// server's clock. The scripts compute the same.
 func (b *Layout) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
 
-// in names the buckets of a view for a script.
+// in returns the buckets that a view has for a key, as arguments of a script.
 func (b *Layout) in(v generations, p bucketPosition) *redisscript.Buckets {
 	keys := make([]string, 0, v.last-v.first+1)
 	for g := v.first; g <= v.last; g++ {
@@ -129,7 +129,7 @@ func (b *Layout) in(v generations, p bucketPosition) *redisscript.Buckets {
 	}
 }
 
-// Shards is the number of shards that give each bucket 235 of the expected keys.
+// Shards returns the number of shards that gives each bucket 235 of the expected keys.
 func Shards(expected int) int { return (expected + keysPerBucket - 1) / keysPerBucket }
 
 // Check names the first option that the layout cannot use.

@@ -24,10 +24,10 @@ import (
 //
 // While a slot moves: see claimApart.
 //
-// Two orders make it correct. Acquired is answered only if membership was read after the lease was
-// ours. In one pipeline on one connection that is the order of the commands; everywhere else one
-// script does both. And a lease is dropped only after the server has answered that the member was
-// added. So an owner that wins the lease after that sees the member.
+// Two orders make it correct. First, Acquired is answered only if membership was read after the
+// lease was ours. In one pipeline on one connection, the commands are executed in that order;
+// everywhere else one script does both. Second, a lease is dropped only after the server has
+// answered that the member was added. So an owner that wins the lease after that sees the member.
 type exchange struct {
 	*engine.Exchange
 	b      *Layout
@@ -38,8 +38,8 @@ type exchange struct {
 	reads  []bucketRead // of the round
 	// leases is the MGET of the leases of a round's adds.
 	leases *redis.StringSliceCmd
-	// moved is the answer of a server whose clock our view does not cover; it counts from the next
-	// round on.
+	// moved is the time that a server answered because our view does not cover its clock; it is
+	// used from the next round on.
 	moved   wire.Reading
 	movedAt time.Time // when that was read
 	edges   int
@@ -68,22 +68,22 @@ const (
 type bucketStep struct {
 	kind bucketKind
 	item int // of changes or of reqs
-	// cmd is SET or GETDEL, and seen are the SISMEMBERs, or SADD and what goes with
-	// it, or the DEL of all.
+	// cmd is SET or GETDEL. seen are the SISMEMBERs, or SADD and the PEXPIREATs that follow it, or
+	// the one DEL of all leases.
 	cmd  *redis.StringCmd
 	seen []*redis.IntCmd
-	// look says that the lease is read after an add. That is the nth lease of the MGET, and the one
-	// that dropOwn drops.
+	// look says that the lease is read after an add. lease is its name, which dropOwn drops, and
+	// nth its position in the MGET.
 	look  bool
 	lease *string
 	nth   int
-	// generation that an add is for, or the first that is searched.
+	// generation to which an add adds, or the first generation that is searched.
 	generation int64
-	// first says that an add may be the first to its bucket, and added, that an earlier command has
-	// added the member.
+	// first says that an add may be the first to its bucket, and added says that an earlier command
+	// has added the member.
 	first, added bool
-	// apart: the commands go through the client, which follows each of them to where its
-	// key has gone.
+	// apart says that the commands go through the client of the Cluster, which follows
+	// redirections, so that each command reaches the node that has its key.
 	apart bool
 	reply redisscript.Reply
 	// putBack replaces written by old, which lives for keep.
@@ -103,7 +103,7 @@ func (st *bucketStep) scripted() bool {
 // single reports whether the step has plain commands of its own.
 func (st *bucketStep) single() bool { return !st.scripted() && st.kind != dropOwn }
 
-// ofChange reports whether the step is for a change, or else for a request.
+// ofChange reports whether the step is for a change; if not, it is for a request.
 func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
 
 // maxEdges bounds how often one call begins anew because its view does not cover a server's clock:
@@ -115,7 +115,7 @@ func (b *Layout) Run(ctx context.Context, x *engine.Exchange) {
 	n := len(x.Changes) + len(x.Reqs)
 	t := &exchange{Exchange: x, b: b, places: make([]bucketPosition, n),
 		next: make([]bucketStep, 0, n)}
-	// Read again, because present counts the time that has passed from before the reading.
+	// Read the clock once more, because present counts from a time before the reading.
 	before := time.Now()
 	t.know(x.Clock.Now(ctx), before)
 	x.Watch(ctx)
@@ -137,21 +137,21 @@ func (b *Layout) Run(ctx context.Context, x *engine.Exchange) {
 	}
 }
 
-// know uses another reading, which was begun at took: however long this process has waited since,
-// the server's clock has run on.
+// know switches to another reading of the server's clock. The reading was begun at took, from which
+// present counts how far that clock has run on since.
 func (t *exchange) know(at wire.Reading, took time.Time) {
 	t.At, t.took, t.view, t.moved = at, took, t.b.view(at), wire.Reading{}
 	t.b.recheck(at)
 }
 
-// present is the latest that the server's clock can be at now.
+// present returns the latest that the server's clock can be at now.
 func (t *exchange) present() time.Time {
 	since := time.Since(t.took)
 	return t.At.At.Add(t.At.Error + since + since/wire.ClockDrift + time.Millisecond)
 }
 
 // covered reports whether the view still covers the present, however long the commands have been
-// under way. Only then does a key that they did not find not exist.
+// under way. Only then may a key that they did not find be taken for absent.
 func (t *exchange) covered() bool {
 	return t.At.Known() && t.view.covers(t.b, t.present())
 }

@@ -29,8 +29,8 @@ type Fill struct {
 }
 
 // Look reports once when buckets have more members than they are made for. The current generation
-// and the one before are sampled, once a minute. It reports no server that does not answer: other
-// checks do.
+// and the one before are sampled, once a minute. It does not report a server that does not answer,
+// because other checks do.
 func (f *Fill) Look(ctx context.Context, e *engine.Engine, b *Layout) {
 	if !f.Sampled.IsZero() && time.Since(f.Sampled) < fillEvery {
 		return

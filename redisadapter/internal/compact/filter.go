@@ -16,15 +16,15 @@ const (
 	// filterShards bounds what a process keeps: 16 MiB of bits in each of two generations.
 	filterShards = 1 << 16
 	// filterAfter is how often a bucket is asked before it is read as a whole, which costs the
-	// server as much as so many questions.
+	// server as much as that many single questions.
 	filterAfter = 10
 	// filterMembers is the largest number of members of a bucket that is kept.
 	filterMembers = 1024
 	// filterLife is how long bits are believed. Nobody adds to the buckets, but somebody may have
 	// restored the data of a server that was empty.
 	filterLife = time.Minute
-	// filterGap is how long bits are believed without a reading of the server's clock by which
-	// their generation is closed.
+	// filterGap is how long bits are used without a new reading of the server's clock that shows
+	// their generation to be closed.
 	filterGap = wire.ClockLimit
 )
 
@@ -153,8 +153,8 @@ func (b *Layout) closed(at wire.Reading, generation int64) bool {
 	return at.Known() && at.Millis() >= (generation+1)*b.window+2*b.skew
 }
 
-// tooLate reports whether an add to a generation, answered by the moment at, may have been executed
-// when others took that generation for closed.
+// tooLate reports whether an add to a generation that was answered at the moment at may have been
+// executed when others already took the generation for closed.
 func (b *Layout) tooLate(generation int64, at time.Time) bool {
 	return at.UnixMilli() >= (generation+1)*b.window+b.skew
 }

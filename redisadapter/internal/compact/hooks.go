@@ -33,12 +33,12 @@ func (b *Layout) DropByScript() { b.dropBy = math.MaxInt64 }
 // LookEverywhere makes a test ask the server also for keys that the filter knows to be absent.
 func (b *Layout) LookEverywhere() { b.filter.life = 0 }
 
-// Bucket is the key of the bucket in which a key finished at a time.
+// Bucket returns the key of the bucket in which a key finished at a time.
 func (b *Layout) Bucket(id driver.ID, at time.Time) string {
 	return string(b.appendBucket(nil, b.place(id), at.UnixMilli()/b.window))
 }
 
-// Place is the shard of a key, and Member what a bucket holds of it.
+// Place returns the shard of a key, and Member what a bucket holds of it.
 func (b *Layout) Place(id driver.ID) (shard uint64, member int64) {
 	p := b.place(id)
 	return p.shard, p.member

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Each implements [engine.Layout]: the scripts have the buckets of their keys. A script whose
-// buckets do not fit its server's clock is sent again.
+// Each implements [engine.Layout]: each script gets the buckets of its key. A script whose buckets
+// do not fit its server's clock is sent again.
 func (b *Layout) Each(ctx context.Context, e *engine.Engine, batch *engine.Batch[driver.ID],
 	ids []driver.ID) []driver.Answer {
 	at := e.Clock.Now(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// read draws the conclusions of one step.
+// read interprets the reply to one step.
 func (t *exchange) read(st *bucketStep) {
 	switch st.kind {
 	case addMember:
@@ -33,7 +33,7 @@ func (t *exchange) read(st *bucketStep) {
 	case dropWithScript:
 		t.dropped(st, st.reply.Record, st.reply.Record)
 	case putBack:
-		// Whether it worked or not: the answer has what was found.
+		// Ignore whether it worked: the answer already has what was found.
 	case lookFirst:
 		t.readLook(st)
 	case claimLease:
@@ -60,7 +60,8 @@ func (t *exchange) read(st *bucketStep) {
 			t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
 		}
 	case giveBackWithScript:
-		// Whether it worked or not: it guards nothing, and ends by itself.
+		// Ignore whether it worked: the lease of a finished key guards nothing, and expires by
+		// itself.
 	}
 }
 
@@ -93,8 +94,8 @@ func (t *exchange) readAdd(st *bucketStep) {
 		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		return
 	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
-		// Perhaps the add was executed when the key was somebody else's already, or when others did
-		// not look into its bucket any more.
+		// Perhaps the add was executed when the key already belonged to somebody else, or when
+		// others did not look into its bucket any more.
 		t.endByScript(st.item, n == 1)
 		return
 	}
@@ -109,15 +110,15 @@ func (t *exchange) readAdd(st *bucketStep) {
 	t.drop(st, n == 1 || st.added)
 }
 
-// done is the answer to a change that has made its key a member.
+// done returns the answer to a change that has made its key a member.
 func (t *exchange) done(c *driver.Finish, held bool) driver.Answer {
 	rec := wire.DoneRecord(c, t.At)
 	return driver.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // drop drops the lease of a finished key. A lease that was seen to be our own after the add is
-// dropped with those of the whole batch. While it lasts, Forget refuses its key. An owner that
-// wants to take the key over, or completes it late, finds the member and writes nothing.
+// dropped together with the other leases of the batch. While it lasts, Forget refuses its key. An
+// owner that wants to take the key over, or completes it late, finds the member and writes nothing.
 func (t *exchange) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
 		apart: add.apart}

@@ -53,7 +53,7 @@ func (t *exchange) claimsIn(round []bucketStep) iter.Seq[int] {
 	}
 }
 
-// plainCommands are the commands of a round, those of an item side by side.
+// plainCommands are the commands of a round; the commands of an item are next to each other.
 type plainCommands struct {
 	cmds []redis.Cmder
 	// keys has for each command a key of its slot.
@@ -63,7 +63,8 @@ type plainCommands struct {
 }
 
 // sendBeside sends scripts and plain commands. One server gets one pipeline. Each node of a Cluster
-// gets one with its plain commands, and the client of the Cluster sends one with the scripts.
+// gets one pipeline with its plain commands, and the client of the Cluster sends one with the
+// scripts.
 //
 // A node is asked by its own client. The client of the Cluster would follow redirections
 // command by command, while a slot is being moved, and the membership might be read
@@ -99,7 +100,7 @@ func (t *exchange) sendBeside(ctx context.Context, calls []redisscript.Call, pla
 }
 
 // byNode groups commands by the master that serves their slot, in their order. Commands for a slot
-// that nobody serves get that as their error.
+// that no master serves get an error that says so.
 func byNode(ctx context.Context, cluster *redis.ClusterClient,
 	plain plainCommands) map[*redis.Client][]redis.Cmder {
 	nodes := make(map[*redis.Client][]redis.Cmder, 8)
@@ -214,7 +215,7 @@ func (t *exchange) keepReads() {
 	t.reads = nil
 }
 
-// write adds the texts of a step, in the order in which command takes them.
+// write adds the arguments of a step to b, in the order in which command takes them.
 func (t *exchange) write(b *wire.Commands, st *bucketStep) {
 	if !st.single() {
 		return
@@ -270,8 +271,8 @@ func (t *exchange) command(ctx context.Context, b *wire.Commands, st *bucketStep
 	}
 }
 
-// addition is SADD. When that may be the first to its bucket, it also gives the bucket its expiry,
-// and the one before it, in case somebody has made that without one.
+// addition makes the SADD. If that may be the first of its bucket, addition also gives the bucket
+// its expiry, and the previous bucket too, in case somebody has made that without an expiry.
 func (t *exchange) addition(ctx context.Context, b *wire.Commands, st *bucketStep) {
 	if st.look {
 		st.lease = b.Take()
@@ -287,7 +288,7 @@ func (t *exchange) addition(ctx context.Context, b *wire.Commands, st *bucketSte
 		redis.NewIntCmd(ctx, "pexpireat", before, t.b.end(st.generation-1), "nx"))
 }
 
-// together makes the two commands of which a round has at most one, after all others: MGET of the
+// together makes the two commands that a round has at most once, after all others: MGET of the
 // leases of the adds, and DEL of the leases that are known to be our own.
 func (t *exchange) together(ctx context.Context, round []bucketStep, out *plainCommands) {
 	look, drop := []any{"mget"}, []any{"del"}
@@ -316,7 +317,7 @@ func (t *exchange) together(ctx context.Context, round []bucketStep, out *plainC
 	}
 }
 
-// isMember is SISMEMBER of each bucket; in the texts, the names of the buckets come before the
+// isMember makes a SISMEMBER for each bucket. In b.Text, the names of the buckets come before the
 // member.
 func isMember(ctx context.Context, b *wire.Commands, width int64) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, width)

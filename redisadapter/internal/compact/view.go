@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// generations are those that must be searched to know that a key is not done: the ones of the
-// window before now, and the ones to which somebody may be adding.
+// generations are those that must be searched to know that a key is not done: the generations of
+// the window before now, and those to which somebody may be adding.
 type generations struct{ first, last int64 }
 
 // view returns the generations to search at a reading of the server's clock, whose moment passed at
@@ -30,9 +30,9 @@ func (v generations) covers(b *Layout, at time.Time) bool {
 	return at.UnixMilli()+b.skew < (v.last+1)*b.window
 }
 
-// generation is the one to which a change adds at a reading: that of the moment that has certainly
-// passed. Views reach back by the skew, too, so the member is remembered for a window from now, if
-// the reading is exact.
+// generation returns the generation to which a change adds at a reading: that of the moment which
+// has certainly passed. Views reach back by the skew, too, so the member is remembered for a window
+// from now, if the reading is exact.
 func (b *Layout) generation(at wire.Reading) int64 { return at.Millis() / b.window }
 
 // exact reports whether a reading is good enough to name a generation.
@@ -40,7 +40,7 @@ func (b *Layout) exact(at wire.Reading) bool {
 	return at.Known() && at.Error.Milliseconds() < b.skew
 }
 
-// remembered is how long the views of all processes still include a generation.
+// remembered returns how long the views of all processes still include a generation.
 func (b *Layout) remembered(at wire.Reading, generation int64) time.Duration {
 	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.Millis()) - at.Error
 }

@@ -124,7 +124,7 @@ func (e *Engine) Forget(ctx context.Context, ids []driver.ID, hold time.Duration
 		}}, ids)
 }
 
-// Ask runs one script; the error is also that of the reply.
+// Ask runs one script. Its error is that of the call or of the reply.
 func (e *Engine) Ask(ctx context.Context, call redisscript.Call) (reply redisscript.Reply,
 	err error) {
 	refused := e.Line.Call(line.Begins, func() {

@@ -21,7 +21,7 @@ type Layout interface {
 	CheckClaim(*driver.ClaimRequest) error
 	// Run answers the items of an exchange, with the commands that the layout needs.
 	Run(ctx context.Context, x *Exchange)
-	// Each sends a script for each ID.
+	// Each sends one script per ID.
 	Each(ctx context.Context, e *Engine, b *Batch[driver.ID], ids []driver.ID) []driver.Answer
 }
 

@@ -102,9 +102,9 @@ func recorded(r *driver.ClaimRequest, rec driver.Record) (ans driver.Answer, kno
 	return ans, true
 }
 
-// peek answers claims while none is granted: from the record if there is one, otherwise with why.
-// It writes nothing. It also leaves a claim in progress as it is: that may be the caller's own,
-// from an earlier send.
+// peek answers claims while no claim is granted: from the record of the key if there is one, and
+// otherwise with the error why. It writes nothing. It also leaves a claim in progress as it is,
+// because an earlier send of the caller may have made it.
 func (e *Engine) peek(ctx context.Context, reqs []driver.ClaimRequest, why error) []driver.Answer {
 	ids := make([]driver.ID, len(reqs))
 	for i := range reqs {

@@ -22,7 +22,7 @@ func shortly(c *driver.Finish, at wire.Reading) bool {
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }
 
-// endRecord is what the change's own claim becomes.
+// endRecord returns what the change's own claim becomes.
 func endRecord(c *driver.Finish, at wire.Reading) wire.Record {
 	r := wire.DoneRecord(c, at)
 	r.Result = c.Result
@@ -76,7 +76,7 @@ func (o *owns) close() {
 	}
 }
 
-// ownTexts writes the texts of the steps that share a script, or returns nil.
+// ownTexts writes the arguments of the steps that share a script, or returns nil.
 func (t *exchange) ownTexts(round []step) *wire.Commands {
 	n := 0
 	for i := range round {
@@ -101,7 +101,7 @@ func (t *exchange) ownTexts(round []step) *wire.Commands {
 	return b
 }
 
-// sectionsOf is the argument of complete.lua.
+// sectionsOf returns the argument of complete.lua.
 func sectionsOf(c *driver.Finish) int {
 	flags := wire.Flagged(c.Fingerprint != driver.Fingerprint{}, wire.FlagFingerprint) |
 		wire.Flagged(c.Origin != driver.Origin{}, wire.FlagOrigin) |

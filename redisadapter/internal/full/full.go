@@ -28,7 +28,8 @@ type Layout struct {
 	compares atomic.Bool
 }
 
-// Compare sets whether every server knows SET IFEQ. Otherwise ends that have a result are scripts.
+// Compare sets whether every server knows SET IFEQ. If not, ends that have a result are written by
+// scripts.
 func (l *Layout) Compare(yes bool) { l.compares.Store(yes) }
 
 // New returns the layout of the keys of a prefix.
@@ -87,7 +88,7 @@ type step struct {
 	kind stepKind
 	item int // of changes or of reqs
 	cmd  *redis.StringCmd
-	// many is used instead of cmd: the MGET of which a look is the nth key.
+	// many is used instead of cmd for a look that is the nth key of an MGET.
 	many *redis.StringSliceCmd
 	nth  int
 	// script is nil for a plain command, which nearly every step is. A step of kind own is the nth
@@ -95,7 +96,7 @@ type step struct {
 	script *script
 }
 
-// written is the value that an end writes.
+// written returns the value that an end writes.
 func (st *step) written() string {
 	value, _ := st.cmd.Args()[2].(*string)
 	return *value
@@ -198,7 +199,7 @@ func hasEnd(round []step) bool {
 	return slices.ContainsFunc(round, func(st step) bool { return st.kind == end })
 }
 
-// again plans once more a round that was not answered: now its ends compare.
+// again plans an unanswered round once more. Its ends now compare the token before they write.
 func (t *exchange) again(round []step) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
@@ -214,7 +215,7 @@ func (t *exchange) again(round []step) {
 	}
 }
 
-// callsIn are the scripts of a round.
+// callsIn returns the scripts of a round.
 func callsIn(round []step) (calls []redisscript.Call) {
 	for i := range round {
 		if round[i].calls() {
@@ -224,7 +225,7 @@ func callsIn(round []step) (calls []redisscript.Call) {
 	return calls
 }
 
-// read draws the conclusions of a round.
+// read interprets the replies to a round.
 func (t *exchange) read(round []step, replies []redisscript.Reply) {
 	for i := range round {
 		if round[i].calls() {
@@ -299,8 +300,8 @@ func (t *exchange) commands(ctx context.Context,
 	return b, cmds
 }
 
-// texts adds the texts of the plain commands of a round, those of looks last, and returns how many
-// looks there are.
+// texts adds the arguments of the plain commands of a round, those of looks last, and returns how
+// many looks there are.
 func (t *exchange) texts(b *wire.Commands, round []step) (looking int) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
@@ -343,7 +344,7 @@ func (t *exchange) fail(round []step, err error) {
 	}
 }
 
-// readStep draws the conclusions of one step.
+// readStep interprets the reply to one step.
 func (t *exchange) readStep(st *step) {
 	switch st.kind {
 	case end:
@@ -356,7 +357,7 @@ func (t *exchange) readStep(st *step) {
 		t.Ended[st.item] = wire.AnswerOf("finish", &t.Changes[st.item], st.script.reply,
 			wire.Finished)
 	case restore:
-		// Whether it worked or not, the answer is the value that was found.
+		// Ignore whether it worked: the answer already has the value that was found.
 	case look:
 		t.readLook(st)
 	case claim:
@@ -398,7 +399,7 @@ func (t *exchange) readLook(st *step) {
 }
 
 // looked returns the value that a look has found; a record is never empty. MGET takes a key of
-// another type for absent; the claim that follows does not.
+// another type for absent; the claim that follows reveals the type.
 func (st *step) looked() (value string, absent bool, err error) {
 	if st.many == nil {
 		return wire.ValueOf(st.cmd)
@@ -486,9 +487,9 @@ func (t *exchange) overwrote(st *step, c *driver.Finish, old *wire.Record,
 	return driver.Answer{Written: true, Record: rec.View(c.Window, 0)}
 }
 
-// foreignKeep is how long an unreadable value lives that is put back. A record of a newer version
-// expires as ours do, because that version could not read it without an expiry either. A foreign
-// value stays forever, which is zero.
+// foreignKeep returns how long an unreadable value lives after it was put back. A record of a newer
+// version expires as ours do, because that version could not read it without an expiry either. A
+// foreign value stays forever, which is zero.
 func foreignKeep(value string, window time.Duration) time.Duration {
 	if value != "" && value[0] > wire.RecordVersion && value[0] < ' ' {
 		return window

@@ -63,7 +63,7 @@ func ParseCanary(value string) (Canary, error) {
 	return Canary{}, bad
 }
 
-// NewCanary is a value with an epoch that was never used before.
+// NewCanary returns a value with an epoch that was never used before.
 func NewCanary(state string, lost time.Time) string {
 	var epoch [16]byte
 	_, _ = rand.Read(epoch[:]) // never fails

@@ -73,8 +73,8 @@ func (l *Looks) Queue(ctx context.Context) func() []redis.Cmder {
 	}
 }
 
-// Add takes the replies of a round that has come back. A round that was left behind may still be at
-// work.
+// Add takes the replies of a round that has come back. A round that was given up must not be added,
+// because it may still be running.
 func (c *Check) Add(l *Looks) {
 	if l == nil {
 		return
@@ -96,7 +96,7 @@ func (c *Check) changed() bool {
 	return false
 }
 
-// Unseen is why the canary of request i could not be read, or nil.
+// Unseen returns why the canary of request i could not be read, or nil.
 func (c *Check) Unseen(i int) error {
 	n := c.at[i]
 	if n < 0 {
@@ -137,7 +137,7 @@ func (g *Amnesia) Suspicious(ctx context.Context, t *Check) error {
 	if why := g.amnesic(); why != nil || !changed {
 		return why
 	}
-	// The loss was acknowledged while the claims were under way. Nobody knows whether before or
-	// after them.
+	// The loss was acknowledged while the claims were under way. Nobody knows whether the server
+	// executed the claims before or after that.
 	return fmt.Errorf("%w: the canary has changed since the last claims", wire.ErrAmnesia)
 }

@@ -123,8 +123,8 @@ func (g *Amnesia) Look(ctx context.Context) error {
 	return g.reread(ctx)
 }
 
-// reread needs mu. It marks a canary as lost that is missing, or changed without an
-// acknowledgement, and reads it again: another process may have been faster.
+// reread needs mu. It marks every canary as lost that is missing or has changed without an
+// acknowledgement, and then reads all of them again, because another process may have been faster.
 func (g *Amnesia) reread(ctx context.Context) error {
 	g.read = time.Now()
 	now, err := g.Client.Time(ctx).Result()
@@ -213,7 +213,7 @@ func (g *Amnesia) adopt(now time.Time, sights []Sight, fresh int) {
 	}
 }
 
-// lose raises amnesia for a loss that has left the canaries alone, such as evictions.
+// lose raises amnesia for a loss that has not touched the canaries, such as evictions.
 func (g *Amnesia) lose(ctx context.Context) error {
 	if !g.On() {
 		return nil

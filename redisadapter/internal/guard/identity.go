@@ -28,12 +28,12 @@ type servers struct {
 type serverState struct {
 	// replication id, which lasts until a replica is promoted.
 	replication string
-	// accounted is for how many evicted keys the guard was closed, if it is on, and reported is how
-	// many have been reported to Options.OnFinding.
+	// accounted is the number of evicted keys for which the guard was closed, if it is on. reported
+	// is the number that was reported to Options.OnFinding.
 	accounted, reported uint64
 }
 
-// Connections is a number that changes whenever the client has dialled, or has dropped a
+// Connections returns a number that changes whenever the client has dialled, or has dropped a
 // connection. It needs no hook in a client that is not ours, and no round trip.
 func Connections(client redis.UniversalClient) uint64 {
 	s := client.PoolStats()
@@ -50,8 +50,8 @@ func (g *Amnesia) dialled() bool { return Connections(g.Client) != g.conns.Load(
 // lookDue reports whether the servers must be asked again before claims are granted. They must be
 // asked each time while one of them may evict keys, so that no claim is granted after an eviction
 // that is not accounted for. Otherwise they are asked every lookEvery, because an operator may
-// change the policy of a running server. The call that wins claims asks, and not a goroutine: New
-// starts none, and nobody would stop it.
+// change the policy of a running server. The call that wins claims asks them itself: New starts no
+// goroutine, because nobody would stop it.
 func (g *Amnesia) lookDue() bool {
 	if g.evicts.Load() {
 		return true
@@ -64,8 +64,8 @@ func (g *Amnesia) lookDue() bool {
 	return g.looked.CompareAndSwap(last, &now) // one call asks for all
 }
 
-// identify asks every server who it is, and how many keys it has evicted. The error says
-// that none answered, or, where keys may be evicted, that one did not.
+// identify asks every server who it is, and how many keys it has evicted. The error says that no
+// server answered, or, where keys may be evicted, that some server did not.
 func (g *Amnesia) identify(ctx context.Context) error {
 	conns := Connections(g.Client)
 	var mu sync.Mutex
@@ -154,11 +154,11 @@ func (g *Amnesia) compareServers(heard map[string]wire.Info,
 
 func isSuspect(f preflight.Finding) bool { return f.Code == wire.CodeSuspect }
 
-// newServer is the state of a server that was not seen before. The keys that it has evicted so far
-// count if they may have been ours. For a server that the first look finds, the evictions beyond
-// the guard's record count. For a server that was started after the last look, all evictions count.
-// None count for an older one: it is a promoted replica, which evicted in an earlier life as a
-// master.
+// newServer returns the state of a server that was not seen before. The keys that it has evicted so
+// far count if they may have been ours. For a server that the first look finds, the evictions
+// beyond the guard's record count. For a server that was started after the last look, all evictions
+// count. For a server that was started before the last look, no evictions count: it is a promoted
+// replica, which evicted in an earlier life as a master.
 func (g *Amnesia) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
 	is := &serverState{accounted: evicted, reported: evicted}
 	switch uptime, known := i.Count("uptime_in_seconds"); {
@@ -199,7 +199,7 @@ func runOf(addr string, i wire.Info) string {
 
 // forgetful recognizes a server that has been started since the last look, without an
 // append-only file: the canary may come from a snapshot, and what was written after that
-// is lost. A promoted replica is older, or is taken for such a server.
+// is lost. A promoted replica has usually run for longer; if not, it is taken for such a server.
 func forgetful(i wire.Info, since time.Duration) bool {
 	uptime, known := i.Count("uptime_in_seconds")
 	return known && i["aof_enabled"] == "0" && time.Duration(uptime)*time.Second < since

@@ -25,8 +25,8 @@ const (
 
 // breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a
 // server nothing, and nobody works until the server is back. The wait must also be short compared
-// with the second for which go-redis refuses to dial: a probe that is refused so would wait once
-// more.
+// with the second for which go-redis refuses to dial: a probe that go-redis refuses to dial would
+// have to wait once more.
 var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond,
 	Kind: backoff.Equal}
 
@@ -103,7 +103,8 @@ func (b *breaker) leave(p Pass, v lesson) {
 		b.failures, b.openings, b.until = 0, 0, time.Time{}
 	case silent:
 		b.failures++
-		// A call from before it opened, or a completion let through, does not prolong it.
+		// A call that began before the breaker opened, or a completion that was let through, does
+		// not keep it open for longer.
 		if p.probe || b.until.IsZero() && b.failures >= b.limit {
 			b.until = b.now().Add(breakerWait.Delay(b.openings, 0, nil))
 			b.openings++

@@ -19,9 +19,9 @@ import (
 //
 //   - When a context ends only by its deadline, the client keeps that deadline.
 //   - While the server is near, which means that it has recently answered at once, small pipelines
-//     have a deadline of their own, fastPatience, for which a caller may be kept. A pipeline that
-//     is not answered by then is sent again from a goroutine, as if its reply had been lost, and
-//     the server counts as far away for a while.
+//     have a deadline of their own, fastPatience, for which their caller waits at most. A pipeline
+//     that is not answered by then is sent again from a goroutine, as if its reply had been lost,
+//     and the server counts as far away for a while.
 const (
 	// fastPatience is how much later than its context's end a call may return.
 	fastPatience = 50 * time.Millisecond

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Purpose tells calls that begin work from those that end it, or keep it alive. The latter matter
-// more, because their effect has begun.
+// Purpose tells calls that begin work from those that end it, or keep it alive. Calls that end work
+// or keep it alive matter more, because their effect has begun.
 type Purpose uint8
 
 const (
@@ -39,7 +39,7 @@ type Line struct {
 
 // New returns a Line that has at most maxInFlight pipelines under way. After breakerAfter calls in
 // a row that have not reached the server, the next ones fail at once; if breakerAfter is negative,
-// never.
+// they never do.
 func New(runner *redisscript.Runner, maxInFlight, breakerAfter int) *Line {
 	return &Line{Runner: runner, bound: newBound(maxInFlight),
 		breaker: breaker{limit: breakerAfter, now: time.Now}}
@@ -52,11 +52,12 @@ func (l *Line) KeepsDeadlines(yes bool) { l.fast.on = yes }
 // BreakerOpen reports whether calls fail at once.
 func (l *Line) BreakerOpen() bool { return l.breaker.open() }
 
-// InFlight is the number of pipelines under way.
+// InFlight returns the number of pipelines under way.
 func (l *Line) InFlight() int { return len(l.bound.all) }
 
 // Call makes one call of the store, unless the breaker is open, and tells the breaker what its
-// errors say about the server. A refusal is the error that every item has then.
+// errors say about the server. If the breaker is open, every item gets the returned refusal as its
+// error.
 func (l *Line) Call(why Purpose, do func(), errs func(yield func(error) bool)) error {
 	p, err := l.Enter(why)
 	if err != nil {
@@ -92,7 +93,7 @@ func (l *Line) Leave(p Pass, errs func(yield func(error) bool)) {
 	}
 }
 
-// Scripts makes one pipeline of scripts, and none of no scripts.
+// Scripts sends scripts in one pipeline, or nothing if there are no scripts.
 func (l *Line) Scripts(ctx context.Context, why Purpose,
 	calls []redisscript.Call) ([]redisscript.Reply, error) {
 	if len(calls) == 0 {
@@ -115,7 +116,7 @@ type Pipeline struct {
 // ErrUnanswered: a pipeline to be sent once was not answered in time.
 var ErrUnanswered = errors.New("the server has not answered in time")
 
-// Send makes one pipeline and returns when ctx ends, or at the latest fastPatience after.
+// Send makes one pipeline and returns when ctx ends, or at the latest fastPatience after that.
 func (l *Line) Send(ctx context.Context, why Purpose, p Pipeline) ([]redisscript.Reply, error) {
 	if err := l.bound.enter(ctx, why); err != nil {
 		return nil, err
@@ -171,7 +172,8 @@ func (l *Line) Bounded(ctx context.Context, why Purpose,
 	return l.leaving(ctx, why, send)
 }
 
-// leaving is Bounded for a caller that has entered the bound; leaving leaves it.
+// leaving does the work of Bounded for a caller that has entered the bound, and leaves the bound at
+// its end.
 func (l *Line) leaving(ctx context.Context, why Purpose,
 	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	if l.fast.timed(ctx) || ctx.Done() == nil {
@@ -195,8 +197,8 @@ func (l *Line) leaving(ctx context.Context, why Purpose,
 var errNoRoom error = wire.NotSentError("too many batches are under way")
 
 // bound limits how many pipelines are under way, including those that were left behind when their
-// context ended. Calls that begin work also need a slot in first, the smaller one, so that they
-// never keep out calls that end work.
+// context ended. Calls that begin work also need a slot in first, which has fewer slots, so that
+// they never keep out calls that end work.
 type bound struct{ all, first chan struct{} }
 
 func newBound(n int) bound {

@@ -18,7 +18,7 @@ const (
 	// linger is how long a connection without listeners is kept.
 	linger = time.Second
 	// maxNames is how many channels a connection subscribes to. Then a new connection takes over,
-	// and the old one ends with its last listener. So no channel is ever unsubscribed, which would
+	// and the old one ends with its last listener. So no channel is ever unsubscribed: that would
 	// race with the next listener that subscribes.
 	maxNames = 1024
 )
@@ -124,8 +124,8 @@ type feed struct {
 	at   string
 	sub  *redis.PubSub
 	once sync.Once // receive
-	// asking is held while subscribing, so that while no connection can be had, the channels that
-	// wait for it do not each make another.
+	// asking is held while subscribing. Otherwise, while no connection can be had, each channel
+	// that waits for one would try to make another.
 	asking sync.Mutex
 
 	// guarded by Channels.mu
@@ -171,7 +171,7 @@ func (f *feed) give(ch *channel, err error) {
 	f.endIf(func() bool { return !ch.confirmed }, err)
 }
 
-// ended is why the feed has ended, or nil.
+// ended returns why the feed has ended, or nil.
 func (f *feed) ended() error {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()

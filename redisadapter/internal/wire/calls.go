@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// ClaimCall is the script for a request; asks is the field of [redisscript.ClaimArgs].
+// ClaimCall returns the script for a request; asks becomes ClaimArgs.Asks of
+// [redisscript.ClaimArgs].
 func ClaimCall(key string, r *driver.ClaimRequest, asks bool) redisscript.Call {
 	return redisscript.NewClaim(key, &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
@@ -20,7 +21,7 @@ func ClaimCall(key string, r *driver.ClaimRequest, asks bool) redisscript.Call {
 	})
 }
 
-// RenewCall is the script for a renewal.
+// RenewCall returns the script for a renewal.
 func RenewCall(key string, c *driver.Renewal) (redisscript.Call, error) {
 	if err := c.Check(); err != nil {
 		return redisscript.Call{}, err
@@ -32,7 +33,7 @@ func RenewCall(key string, c *driver.Renewal) (redisscript.Call, error) {
 	}), nil
 }
 
-// FinishCall is the script for a change that CheckFinish accepts.
+// FinishCall returns the script for a change that CheckFinish accepts.
 func FinishCall(key string, c *driver.Finish) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, EffectApplied: c.EffectApplied, Fence: c.Fence, Attempt: c.Attempt,
@@ -71,7 +72,7 @@ func CheckFinish(c *driver.Finish) error {
 	return nil
 }
 
-// Input is the error of a value that makes no sense.
+// Input returns the error of a value that makes no sense.
 func Input(field, reason string) error {
 	return &driver.InputError{Field: field, Reason: reason}
 }
@@ -83,7 +84,7 @@ func encodeFingerprint(f driver.Fingerprint) string {
 	return string(f[:])
 }
 
-// CloneResult is a copy of the result of a change that was just written.
+// CloneResult returns a copy of the result of a change that was just written.
 func CloneResult(c *driver.Finish) []byte {
 	if c.State == driver.StateReleased {
 		return nil

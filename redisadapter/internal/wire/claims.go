@@ -12,15 +12,15 @@ import (
 //
 // The fence must be larger than every fence that the key ever had. The danger: we send a claim;
 // meanwhile others claim the key, complete or release it, and its record expires; then the server
-// executes our claim, at the very end of its lease, with an older fence. That takes a record that
-// lives for less than the lease minus the time by which our estimate of the clock is behind. We
-// count the lease as shorter by its margin of 1 % and 2 ms, and a record lives for at least a
+// executes our claim, at the very end of its lease, with an older fence. This can happen only if a
+// record lives for less than the lease minus the time by which our estimate of the clock is behind.
+// We count the lease as shorter by its margin of 1 % and 2 ms, and a record lives for at least a
 // lease. So an estimate that is behind by less than the margin is good enough.
 func Claimable(r *driver.ClaimRequest, at Reading) bool {
 	return at.Known() && r.Hold >= r.Lease && at.Error < r.Lease/100+2*time.Millisecond
 }
 
-// ClaimRecord is what an absent key becomes.
+// ClaimRecord returns the record that a claim of an absent key writes.
 func ClaimRecord(r *driver.ClaimRequest, at Reading) Record {
 	return Record{
 		State: redisscript.InProgress, Fence: at.Fence(), Attempt: 1,
@@ -29,7 +29,7 @@ func ClaimRecord(r *driver.ClaimRequest, at Reading) Record {
 	}
 }
 
-// Acquired is the answer to a claim that found nothing.
+// Acquired returns the answer to a claim that found nothing.
 func Acquired(r *driver.ClaimRequest, at Reading) driver.Answer {
 	return driver.Answer{Outcome: driver.Acquired, Record: driver.Record{
 		State: driver.StateInProgress, Attempt: 1, Fence: at.Fence(), Remaining: r.Lease,
@@ -37,7 +37,7 @@ func Acquired(r *driver.ClaimRequest, at Reading) driver.Answer {
 	}}
 }
 
-// digested is an origin as a store returns it.
+// digested returns an origin as a store returns it.
 func digested(o driver.Origin) driver.Origin {
 	if o.Source != "" {
 		o.Source, o.SourceDigest = "", o.Digest()
@@ -45,8 +45,8 @@ func digested(o driver.Origin) driver.Origin {
 	return o
 }
 
-// ClaimedRecord is the record that the claim of a change has written, unless the claim was renewed
-// with steps, or follows a Forget.
+// ClaimedRecord returns the record that the claim of a change has written, unless the claim was
+// renewed with steps, or follows a Forget.
 func ClaimedRecord(c *driver.Finish) Record {
 	return Record{
 		State: redisscript.InProgress, Fence: c.Fence, Attempt: uint32(c.Attempt),
@@ -55,7 +55,7 @@ func ClaimedRecord(c *driver.Finish) Record {
 	}
 }
 
-// DoneRecord is what a key becomes by a plain completion.
+// DoneRecord returns the record that a plain completion writes.
 func DoneRecord(c *driver.Finish, at Reading) Record {
 	return Record{
 		State: redisscript.Succeeded, Fence: c.Fence, Attempt: uint32(c.Attempt),
@@ -66,7 +66,7 @@ func DoneRecord(c *driver.Finish, at Reading) Record {
 	}
 }
 
-// DoneView is a DoneRecord as callers see it.
+// DoneView returns a DoneRecord as callers see it.
 func DoneView(c *driver.Finish) driver.Record {
 	return driver.Record{
 		State: driver.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,

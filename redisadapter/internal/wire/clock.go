@@ -11,7 +11,7 @@ import (
 const (
 	// clockAge is how old an estimate may become before the next call asks again.
 	clockAge = 5 * time.Second
-	// ClockLimit is how old an estimate may be that is used while another call asks.
+	// ClockLimit is how old an estimate may be if it is used while another call asks.
 	ClockLimit = 10 * time.Second
 	// ClockDrift bounds how far two clocks drift apart in that time: by a thousandth, because NTP
 	// may slew each of them by 500 ppm.
@@ -43,7 +43,8 @@ type Estimate struct {
 	Error    time.Duration
 }
 
-// usable reports whether the estimate may be used; fresh, that nobody need ask again.
+// usable reports whether the estimate may be used. fresh reports whether it is so new that nobody
+// need ask again.
 func (e *Estimate) usable() bool {
 	return !e.Received.IsZero() && time.Since(e.Received) <= ClockLimit
 }
@@ -52,7 +53,7 @@ func (e *Estimate) fresh() bool {
 	return !e.Received.IsZero() && time.Since(e.Received) < clockAge && e.Error < clockPatience
 }
 
-// off is how far the estimate may be behind the server's clock now.
+// off returns how far the estimate may be behind the server's clock now.
 func (e *Estimate) off() time.Duration { return e.Error + 2*time.Since(e.Received)/ClockDrift }
 
 // Reading is a moment of the server's clock that has certainly passed, at most Error ago.
@@ -64,13 +65,13 @@ type Reading struct {
 // Known is false when the server has not told its time.
 func (r Reading) Known() bool { return !r.At.IsZero() }
 
-// Fence is the moment as a fence: 1024 to the millisecond, as record.lua has it.
+// Fence returns the moment as a fence: 1024 fences to the millisecond, as in record.lua.
 func (r Reading) Fence() uint64 {
 	us := uint64(max(r.At.UnixMicro(), 0))
 	return us/1000*1024 + us%1000
 }
 
-// Millis is the moment as records hold it.
+// Millis returns the moment in milliseconds, as records hold it.
 func (r Reading) Millis() int64 { return r.At.UnixMilli() }
 
 // Now returns the server's time, after a round trip when the last answer is old. Without
@@ -98,8 +99,9 @@ func (c *Clock) Now(ctx context.Context) Reading {
 	return Reading{est.Server.Add(age - age/ClockDrift), est.off()}
 }
 
-// asked is Now without an estimate. A test's clock may stand still while ours runs: an estimate
-// would be ahead of it, and count time as certainly passed that has not.
+// asked does the work of Now without using an estimate. A test's clock may stand still while ours
+// runs: an estimate would be ahead of it, and would count time as certainly passed that has not
+// passed.
 func (c *Clock) asked(ctx context.Context) Reading {
 	c.Asking.Lock()
 	defer c.Asking.Unlock()
@@ -119,7 +121,7 @@ func (c *Clock) last() Estimate {
 }
 
 // refresh asks, unless another call did while we waited for our turn, or nobody answered a moment
-// ago: then the scripts tell the time.
+// ago: in that case the scripts answer with the time.
 func (c *Clock) refresh(ctx context.Context) {
 	if last := c.last(); !c.Exact && (last.fresh() || time.Since(c.Tried) < clockPause) {
 		return
@@ -142,8 +144,8 @@ func (c *Clock) refresh(ctx context.Context) {
 	}
 }
 
-// adopt takes the best answer as the estimate, unless there is a newer one. A late answer says
-// little: it counts only where less is known.
+// adopt takes the best answer as the estimate, unless there is a newer one. A late answer is
+// inexact, so it is taken only if the present estimate cannot be used or is no more exact.
 func (c *Clock) adopt(heard *hearing, late bool) {
 	heard.mu.Lock()
 	best := heard.best
@@ -158,7 +160,7 @@ func (c *Clock) adopt(heard *hearing, late bool) {
 	}
 }
 
-// hearing is one round of asking: the best answer so far.
+// hearing is one round of asking, and holds the best answer so far.
 type hearing struct {
 	mu   sync.Mutex
 	best Estimate
@@ -173,8 +175,8 @@ func (h *hearing) add(e Estimate) {
 	}
 }
 
-// ask asks the server for its time, or every master of a Cluster. One that hangs must not
-// keep the others from being heard.
+// ask asks the server for its time, or every master of a Cluster. A master that hangs must not keep
+// the others from being heard.
 func (c *Clock) ask(ctx context.Context, heard *hearing) {
 	one := func(ctx context.Context, node redis.Cmdable) error {
 		sent := time.Now()

@@ -121,7 +121,7 @@ func (b *Commands) Arguments(args ...any) []any {
 	return b.args[begin:len(b.args):len(b.args)]
 }
 
-// Millis boxes an expiry; Redis knows none below a millisecond.
+// Millis boxes an expiry. The least expiry that Redis knows is a millisecond.
 func (b *Commands) Millis(ms int64) any {
 	if b.msAs == nil || b.ms != ms {
 		b.ms, b.msAs = ms, max(ms, 1)
@@ -161,7 +161,7 @@ func (b *Commands) Get(ctx context.Context) *redis.StringCmd {
 	return b.command(ctx, b.Arguments("get", b.Take()))
 }
 
-// List has room for n commands, which may be appended to it.
+// List returns an empty list with room for n commands, which may be appended to it.
 func (b *Commands) List(n int) []redis.Cmder {
 	b.arrays.list = slices.Grow(b.arrays.list[:0], n)
 	b.arrays.cmds = slices.Grow(b.arrays.cmds[:0], n)[:n]

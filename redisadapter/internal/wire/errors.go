@@ -71,7 +71,7 @@ const (
 	deniedInValkeyScript = "ACL failure in script"
 )
 
-// Classify is Classify of the package above.
+// Classify does the work of redisadapter.Classify.
 func Classify(err error) string {
 	if err == nil {
 		return classNone
@@ -96,9 +96,9 @@ func Classify(err error) string {
 	return classifyTransport(err)
 }
 
-// classifyTransport looks at an error that is not a reply. It checks for a context's own error
-// before a timeout, which that error also is, and for a refused dial before both: the dial names
-// the cause.
+// classifyTransport looks at an error that is not a reply. It checks for a refused dial first,
+// because that names the cause. It checks for a context's own error before a timeout, because that
+// error is also a timeout.
 func classifyTransport(err error) string {
 	var op *net.OpError
 	var timeout net.Error
@@ -161,7 +161,7 @@ var (
 	ErrBreakerOpen error = NotSentError("redisadapter: circuit breaker is open")
 )
 
-// NotSentError is why the server was not asked.
+// NotSentError says why the server was not asked.
 type NotSentError string
 
 // Error implements error.

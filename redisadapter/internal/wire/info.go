@@ -118,7 +118,7 @@ func EachServer(ctx context.Context, client redis.UniversalClient,
 	return visited, err
 }
 
-// Keys is how many keys the client's database has. It reads INFO instead of DBSIZE, to which
+// Keys returns how many keys the client's database has. It reads INFO instead of DBSIZE, to which
 // users.acl gives no right. The line is db0:keys=3,expires=1,...
 func (i Info) Keys(client redis.UniversalClient) int64 {
 	of, ok := client.(interface{ Options() *redis.Options })

@@ -22,8 +22,8 @@ const Slots = redisscript.Slots
 const positionOfNames, positionOfIndex = "1", "2"
 
 // Position is where a listing continues: at a slot, with the rest of the SCAN of the server that
-// has that slot. A server's cursors mean nothing to another, nor to itself after a restart: the
-// order of its hash table is secret and new.
+// has that slot. A server's cursors mean nothing to another server, nor to the same server after a
+// restart: the order of its hash table is secret and new.
 type Position struct {
 	Slot   int
 	Run    uint64 // digest of the server's run id
@@ -31,7 +31,7 @@ type Position struct {
 	Index  bool   // the list goes over the index
 }
 
-// String is the cursor that callers keep.
+// String returns the cursor that callers keep.
 func (p Position) String() string {
 	over := positionOfNames
 	if p.Index {
@@ -65,8 +65,9 @@ type Master struct {
 	Run    uint64
 	Keys   int64 // in the database, of all programs; 0 when the server does not say it
 	looked int64 // of them, on this page
-	// First is its first slot, and Last the one before the next master's first. A SCAN goes over
-	// all slots of a master, so a master with several ranges of slots is listed once.
+	// First is its first slot, and Last is the slot before the first slot of the next master. A
+	// SCAN goes over all slots of a master, so a master with several ranges of slots is listed
+	// once.
 	First, Last int
 }
 

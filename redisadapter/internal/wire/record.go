@@ -68,8 +68,8 @@ var States = [256]driver.State{
 	redisscript.Uncertain:  driver.StateUncertain,
 }
 
-// View is the record as callers see it. A record that Forget has left behind is an absent key, and
-// a lapsed claim whose irreversible part may have begun is uncertain.
+// View returns the record as callers see it. A record that Forget has left behind is an absent key,
+// and a lapsed claim whose irreversible part may have begun is uncertain.
 func (r *Record) View(left, age time.Duration) driver.Record {
 	if r.forgotten {
 		return driver.Record{}
@@ -225,7 +225,7 @@ func FirstHalf(t driver.Token) (half [16]byte) {
 	return half
 }
 
-// Half is the first half of the owner's token, which an end keeps.
+// Half returns the first half of the owner's token, which an end keeps.
 func (r *Record) Half() [8]byte { return [8]byte(r.Owner[:8]) }
 
 // flags announce which sections follow.
@@ -243,7 +243,7 @@ func (r *Record) flags() uint16 {
 		Flagged(r.Result != nil, flagResult)
 }
 
-// Flagged is flag if yes, and otherwise 0.
+// Flagged returns flag if yes, and otherwise 0.
 func Flagged(present bool, flag uint16) uint16 {
 	if present {
 		return flag
@@ -284,7 +284,8 @@ func decodeOrigin(b []byte) driver.Origin {
 	}
 }
 
-// aheadLimit is how far ahead of our clock the server's may have been when an end was written.
+// aheadLimit is how far ahead of our clock the server's clock may have been when an end was
+// written.
 const aheadLimit = 2 * time.Second
 
 // Remembered returns how long ago an end was written, and how much longer it is kept, if that is
@@ -303,7 +304,7 @@ func (r *Record) Remembered(at Reading) (left, age time.Duration, known bool) {
 	return left, age, left > 0
 }
 
-// Listed is the record as List shows it; it expires after ttl.
+// Listed returns the record as List shows it; it expires after ttl.
 func (r *Record) Listed(ttl time.Duration, clock Reading) driver.Record {
 	left, age := ttl, time.Duration(0)
 	switch r.State {

@@ -28,11 +28,11 @@ var claimOutcomes = map[string]driver.Outcome{
 	"uncertain": driver.Uncertain,
 }
 
-// Unexpected is the error of an answer that the script is not known to give.
+// Unexpected returns the error of an answer that the script is not known to give.
 func Unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered %q", r.Answer) }
 
 // Finished reads the answer to a Finish. The script does not repeat a result that it has just
-// written, so that comes from the change.
+// written, so Finished takes the result from the change.
 func Finished(c *driver.Finish, r redisscript.Reply, rec driver.Record) (driver.Answer, error) {
 	ans := driver.Answer{Record: rec}
 	switch r.Answer {
@@ -53,7 +53,7 @@ func Finished(c *driver.Finish, r redisscript.Reply, rec driver.Record) (driver.
 	return ans, nil
 }
 
-// writtenResult is the result of a change as it was written. For some keys no result is kept.
+// writtenResult returns the result of a change as it was written. For some keys no result is kept.
 func writtenResult(c *driver.Finish, rec *driver.Record) []byte {
 	if rec.NoResult {
 		return nil
@@ -74,7 +74,8 @@ func ErrorsOf(lists ...[]driver.Answer) func(yield func(error) bool) {
 	}
 }
 
-// AnswerOf reads the reply of a script; read reads what that says of the item.
+// AnswerOf reads the reply of a script. The function read reads the part of the reply that is about
+// the item.
 func AnswerOf[T any](op string, item *T, r redisscript.Reply,
 	read func(*T, redisscript.Reply, driver.Record) (driver.Answer, error)) driver.Answer {
 	if r.Err != nil {

@@ -19,7 +19,7 @@ func Within(ctx context.Context, f func() error) error {
 	}
 }
 
-// Cause is the error of a context that has ended, and its cause.
+// Cause returns the error of a context that has ended, and its cause.
 func Cause(ctx context.Context) error {
 	err, why := ctx.Err(), context.Cause(ctx)
 	if errors.Is(why, err) {

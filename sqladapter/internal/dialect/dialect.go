@@ -57,7 +57,7 @@ func (d Dialect) Quote(name string) string {
 	}
 }
 
-// In quotes a name with its schema, if there is one.
+// In returns a quoted name, with its schema if there is one.
 func (d Dialect) In(schema, name string) string {
 	if schema == "" {
 		return d.Quote(name)
@@ -102,10 +102,10 @@ func AppendUUID(b []byte, id driver.ID) []byte {
 	return b
 }
 
-// UUID is the text of AppendUUID.
+// UUID returns what AppendUUID appends.
 func UUID(id driver.ID) string { return string(AppendUUID(make([]byte, 0, 36), id)) }
 
-// Nullable is NULL for the zero fingerprint, which conflicts with no other.
+// Nullable returns NULL for the zero fingerprint, which conflicts with no other.
 func Nullable(f driver.Fingerprint) any {
 	if f == (driver.Fingerprint{}) {
 		return nil
@@ -129,7 +129,7 @@ func OtherForm(table, of string, err error) error {
 		table, of, err)
 }
 
-// Stem is the beginning of all names of MySQL's generations of a table. It leaves room for the
+// Stem returns the beginning of all names of MySQL's generations of a table. It leaves room for the
 // longest suffix, so that the length of the table's own name does not change the order of the
 // names.
 func Stem(table string) string {
