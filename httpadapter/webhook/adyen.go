@@ -30,15 +30,17 @@ import (
 //
 // No key, and a key that is empty or not hex, are an [*dedup.InputError].
 func Adyen(hexKeys ...string) (Provider, error) {
+	setting := secretSetting{field: "webhook.Adyen.hexKeys", noun: "key",
+		right: "the HMAC key of the Customer Area, in hex"}
 	keys := make([]string, len(hexKeys))
 	for i, k := range hexKeys {
 		data, err := hex.DecodeString(k)
 		if err != nil {
-			return Provider{}, bad("hexKeys", "is not hex at %d", i)
+			return Provider{}, setting.malformed(i, len(hexKeys), "is not hex")
 		}
 		keys[i] = string(data)
 	}
-	macs, err := newMACs("hexKeys", keys)
+	macs, err := newMACs(setting, keys)
 	if err != nil {
 		return Provider{}, err
 	}

@@ -68,7 +68,9 @@ func HMAC(cfg HMACConfig) (Provider, error) {
 		h.cfg.Tolerance = tolerance
 	}
 	var err error
-	if h.keys, err = newMACs("webhook.HMACConfig.Secrets", cfg.Secrets); err != nil {
+	h.keys, err = newMACs(secretSetting{field: "webhook.HMACConfig.Secrets", noun: "secret",
+		right: "the text that you share with the sender"}, cfg.Secrets)
+	if err != nil {
 		return Provider{}, err
 	}
 	if cfg.Hash != nil {

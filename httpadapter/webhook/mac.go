@@ -20,15 +20,15 @@ type macs struct {
 	secrets [][]byte
 }
 
-// newMACs uses the secrets as they are. field names them in an error.
-func newMACs(field string, secrets []string) (macs, error) {
+// newMACs uses the secrets as they are.
+func newMACs(setting secretSetting, secrets []string) (macs, error) {
 	m := macs{hash: sha256.New}
 	if len(secrets) == 0 {
-		return m, bad(field, "are none: everything would be forged")
+		return m, setting.none()
 	}
 	for i, secret := range secrets {
 		if secret == "" {
-			return m, bad(field, "has an empty secret at %d", i)
+			return m, setting.empty(i, len(secrets))
 		}
 		m.secrets = append(m.secrets, []byte(secret))
 	}

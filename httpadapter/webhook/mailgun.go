@@ -33,7 +33,8 @@ const mailgunHorizon = 8 * time.Hour
 //
 // No key and an empty key are an [*dedup.InputError].
 func Mailgun(signingKeys ...string) (Provider, error) {
-	macs, err := newMACs("signingKeys", signingKeys)
+	macs, err := newMACs(secretSetting{field: "webhook.Mailgun.signingKeys", noun: "key",
+		right: "the HTTP webhook signing key of Mailgun's page"}, signingKeys)
 	if err != nil {
 		return Provider{}, err
 	}

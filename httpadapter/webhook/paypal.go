@@ -53,12 +53,18 @@ type PayPalConfig struct {
 // When a certificate cannot be fetched, the delivery is refused with 401, and PayPal retries. No
 // webhook id, and a webhook id that is empty or has a `|`, are an [*dedup.InputError].
 func PayPal(cfg PayPalConfig) (Provider, error) {
-	if len(cfg.WebhookIDs) == 0 {
-		return Provider{}, bad("webhook.PayPalConfig.WebhookIDs", "are none")
+	setting := secretSetting{field: "webhook.PayPalConfig.WebhookIDs", noun: "id",
+		right: "the webhook ID that PayPal shows for the endpoint"}
+	n := len(cfg.WebhookIDs)
+	if n == 0 {
+		return Provider{}, setting.none()
 	}
 	for i, id := range cfg.WebhookIDs {
-		if id == "" || strings.Contains(id, "|") {
-			return Provider{}, bad("webhook.PayPalConfig.WebhookIDs", "has no id at %d", i)
+		switch {
+		case id == "":
+			return Provider{}, setting.empty(i, n)
+		case strings.Contains(id, "|"):
+			return Provider{}, setting.malformed(i, n, "has the separator |")
 		}
 	}
 	p := &payPal{ids: slices.Clone(cfg.WebhookIDs), certs: newPayPalCerts(cfg),

@@ -17,7 +17,8 @@ const day = 24 * time.Hour
 // events of the last 30 days can be resent by hand
 // (docs.stripe.com/webhooks/process-undelivered-events): Horizon is 30 days.
 func Stripe(secrets ...string) (Provider, error) {
-	keys, err := newMACs("secrets", secrets)
+	keys, err := newMACs(secretSetting{field: "webhook.Stripe.secrets", noun: "secret",
+		right: "the signing secret of the endpoint, which begins with whsec_"}, secrets)
 	if err != nil {
 		return Provider{}, err
 	}
@@ -85,14 +86,19 @@ func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
 // itself (using-webhooks/handling-failed-webhook-deliveries). You can resend deliveries of the last
 // three days by hand or by a script, under their old id: Horizon is three days.
 func GitHub(secrets ...string) (Provider, error) {
-	return unsigned("github", 3*day, gitHubBodyLimit, secrets, "X-GitHub-Delivery",
+	keys, err := newMACs(secretSetting{field: "webhook.GitHub.secrets", noun: "secret",
+		right: "the text in the field Secret of the webhook's page"}, secrets)
+	if err != nil {
+		return Provider{}, err
+	}
+	return unsigned("github", 3*day, gitHubBodyLimit, keys, "X-GitHub-Delivery",
 		"X-GitHub-Event", func(h string) ([]byte, error) {
 			text, ok := strings.CutPrefix(h, "sha256=")
 			if !ok {
 				return nil, ErrSignature
 			}
 			return hex.DecodeString(text)
-		}, "X-Hub-Signature-256")
+		}, "X-Hub-Signature-256"), nil
 }
 
 // Shopify is the provider that shopify.dev/docs/apps/build/webhooks describes.
@@ -102,18 +108,19 @@ func GitHub(secrets ...string) (Provider, error) {
 // hours (shopify.dev/changelog/updates-to-webhook-retry-mechanism). Before, it retried for 48
 // hours, which is Horizon.
 func Shopify(secrets ...string) (Provider, error) {
-	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id",
-		"X-Shopify-Topic", strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
-}
-
-// unsigned returns a provider that signs only its bodies.
-func unsigned(name string, horizon time.Duration, limit int, secrets []string, id, eventType string,
-	decode func(string) ([]byte, error), signature string,
-) (Provider, error) {
-	keys, err := newMACs("secrets", secrets)
+	keys, err := newMACs(secretSetting{field: "webhook.Shopify.secrets", noun: "secret",
+		right: "the client secret of the app"}, secrets)
 	if err != nil {
 		return Provider{}, err
 	}
+	return unsigned("shopify", 2*day, defaultBodyLimit, keys, "X-Shopify-Event-Id",
+		"X-Shopify-Topic", strictBase64.DecodeString, "X-Shopify-Hmac-Sha256"), nil
+}
+
+// unsigned returns a provider that signs only its bodies.
+func unsigned(name string, horizon time.Duration, limit int, keys macs, id, eventType string,
+	decode func(string) ([]byte, error), signature string,
+) Provider {
 	said := func(h http.Header) ([]byte, error) {
 		header, ok := line(h, signature)
 		data, err := decode(header)
@@ -138,7 +145,7 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 				return Identity{}, bad(id+", "+eventType, "must both be there, once")
 			}
 			return Identity{ID: eventID, Type: kind}, nil
-		}}, nil
+		}}
 }
 
 // Slack is the provider of the Events API that docs.slack.dev describes. X-Slack-Signature is
@@ -152,7 +159,8 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 // Slash commands and interactions have no event_id, and are not sent again: they are answered with
 // 400, and need an endpoint of their own.
 func Slack(secrets ...string) (Provider, error) {
-	keys, err := newMACs("secrets", secrets)
+	keys, err := newMACs(secretSetting{field: "webhook.Slack.secrets", noun: "secret",
+		right: "the Signing Secret of the app's page"}, secrets)
 	if err != nil {
 		return Provider{}, err
 	}

@@ -93,8 +93,10 @@ func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Recei
 		return nil, bad("Runner", "keeps results of %d bytes; at least %d are needed",
 			run.ResultLimit(), len(failedForGood))
 	case run.Window() != 0 && run.Window() < p.Horizon && !cfg.ShortWindow:
-		return nil, bad("webhook.Config.ShortWindow",
-			"is not set, and the window of %v is shorter than %s may send an event again (%v)",
+		return nil, bad("Window",
+			"of the Runner is %v, and %s may send an event again for %v. Set Window in dedup.Config "+
+				"(over SQL in sqladapter.Config) to at least that. With ShortWindow in "+
+				"webhook.Config an event that comes after the window runs again",
 			run.Window(), p.Name, p.Horizon)
 	}
 	if err := cfg.complete(); err != nil {

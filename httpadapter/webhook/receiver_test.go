@@ -568,6 +568,13 @@ func TestNewRefuses(t *testing.T) {
 		assert.Nil(t, r, "%s: accepted", name)
 		assert.ErrorAs(t, err, new(*dedup.InputError))
 	}
+	short := webhook.Config{Endpoint: "x"}
+	_, err = webhook.New(run, p, handle, short)
+	for _, part := range []string{"dedup: Window of the Runner is 75h34m0s, ",
+		"standard-webhooks may send an event again for 75h35m0s. Set Window in dedup.Config",
+		"sqladapter.Config", "at least", "ShortWindow"} {
+		assert.ErrorContains(t, err, part)
+	}
 	for _, name := range []string{"standard-webhooks", "github", "shopify", "slack"} {
 		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) {
 			c.Window = webhook.DefaultWindow

@@ -18,7 +18,8 @@ import (
 //
 // No key, an empty key and an empty URL are an [*dedup.InputError].
 func Square(notificationURL string, keys ...string) (Provider, error) {
-	macs, err := newMACs("keys", keys)
+	macs, err := newMACs(secretSetting{field: "webhook.Square.keys", noun: "key",
+		right: "the signature key of the webhook subscription"}, keys)
 	if err != nil {
 		return Provider{}, err
 	}

@@ -39,10 +39,10 @@ const (
 func StandardWebhooks(secrets ...string) (Provider, error) {
 	s := standard{macs: macs{hash: sha256.New}}
 	if len(secrets) == 0 {
-		return Provider{}, bad("secrets", "are none: everything would be forged")
+		return Provider{}, verifying.none()
 	}
 	for i, secret := range secrets {
-		if err := s.add(i, secret); err != nil {
+		if err := s.add(i, len(secrets), secret); err != nil {
 			return Provider{}, err
 		}
 	}
@@ -50,33 +50,59 @@ func StandardWebhooks(secrets ...string) (Provider, error) {
 		BodyLimit: defaultBodyLimit, Precheck: s.precheck, Verify: s.verify}, nil
 }
 
+// verifying and signing are the settings of [StandardWebhooks] and [Sign].
+var (
+	verifying = secretSetting{field: "webhook.StandardWebhooks.secrets", noun: "secret",
+		right: "whsec_ and base64 of 24-64 bytes, or whpk_ and base64 of an ed25519 public key"}
+	signing = secretSetting{field: "webhook.Sign.secrets", noun: "secret",
+		right: "whsec_ and base64 of 24-64 bytes, or whsk_ and base64 of an ed25519 private key"}
+)
+
 type standard struct {
 	macs macs
 	keys []ed25519.PublicKey
 }
 
-func (s *standard) add(i int, secret string) error {
-	prefix, text, _ := strings.Cut(secret, "_")
-	data, err := strictBase64.DecodeString(text)
-	switch {
-	case prefix == "whsk":
-		return bad("secrets", "has a private key at %d; a receiver needs whpk_", i)
-	case prefix != "whsec" && prefix != "whpk":
-		return bad("secrets", "begins neither with whsec_ nor with whpk_ at %d", i)
-	case err != nil:
-		return bad("secrets", "is not base64 at %d", i)
-	case prefix == "whpk" && len(data) != ed25519.PublicKeySize:
-		return bad("secrets", "has a public key of %d bytes at %d; it must be %d", len(data),
-			i, ed25519.PublicKeySize)
-	case prefix == "whpk":
+// add adds secret i of n.
+func (s *standard) add(i, n int, secret string) error {
+	if encoded, ok := strings.CutPrefix(secret, "whpk_"); ok {
+		data, err := strictBase64.DecodeString(encoded)
+		switch {
+		case err != nil:
+			return verifying.malformed(i, n, "is not base64 after whpk_")
+		case len(data) != ed25519.PublicKeySize:
+			return verifying.malformed(i, n, "has %d bytes after whpk_, and must have %d",
+				len(data), ed25519.PublicKeySize)
+		}
 		s.keys = append(s.keys, data)
 		return nil
-	case len(data) < minSecret || len(data) > maxSecret:
-		return bad("secrets", "has %d bytes at %d; it must be %d-%d", len(data),
-			i, minSecret, maxSecret)
+	}
+	if strings.HasPrefix(secret, "whsk_") {
+		return verifying.malformed(i, n, "is a private key, which only the sender may have")
+	}
+	data, err := verifying.symmetric(i, n, secret)
+	if err != nil {
+		return err
 	}
 	s.macs.secrets = append(s.macs.secrets, data)
 	return nil
+}
+
+// symmetric returns the bytes of secret i of n, which is for v1.
+func (s secretSetting) symmetric(i, n int, secret string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(secret, "whsec_")
+	data, err := strictBase64.DecodeString(encoded)
+	switch {
+	case secret == "":
+		return nil, s.empty(i, n)
+	case !ok:
+		return nil, s.malformed(i, n, "has another prefix, or none")
+	case err != nil:
+		return nil, s.malformed(i, n, "is not base64 after whsec_")
+	case len(data) < minSecret || len(data) > maxSecret:
+		return nil, s.malformed(i, n, "has %d bytes after whsec_", len(data))
+	}
+	return data, nil
 }
 
 // precheck is the part of verify that needs no body.
@@ -184,13 +210,13 @@ func Sign(id string, sent time.Time, body []byte, secrets ...string) (http.Heade
 		return nil, bad("id", "is empty, or has a dot, a blank or what is not ASCII")
 	}
 	if len(secrets) == 0 {
-		return nil, bad("secrets", "are none")
+		return nil, signing.none()
 	}
 	timestamp := strconv.FormatInt(sent.Unix(), 10)
 	text := append([]byte(id+"."+timestamp+"."), body...)
 	var list []string
 	for i, secret := range secrets {
-		signature, err := signOne(i, secret, text)
+		signature, err := signOne(i, len(secrets), secret, text)
 		if err != nil {
 			return nil, err
 		}
@@ -203,23 +229,24 @@ func Sign(id string, sent time.Time, body []byte, secrets ...string) (http.Heade
 	return h, nil
 }
 
-func signOne(i int, secret string, text []byte) (string, error) {
+func signOne(i, n int, secret string, text []byte) (string, error) {
 	if encoded, ok := strings.CutPrefix(secret, "whsk_"); ok {
 		data, err := strictBase64.DecodeString(encoded)
 		switch {
 		case err == nil && len(data) == ed25519.SeedSize:
 			data = ed25519.NewKeyFromSeed(data)
 		case err != nil || len(data) != ed25519.PrivateKeySize:
-			return "", bad("secrets", "has no ed25519 private key at %d", i)
+			return "", signing.malformed(i, n, "is not base64 of a private key after whsk_")
 		}
 		return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(data, text)), nil
 	}
 	if strings.HasPrefix(secret, "whpk_") {
-		return "", bad("secrets", "has a public key at %d; a signer needs whsk_", i)
+		return "", signing.malformed(i, n, "is a public key, which cannot sign")
 	}
-	s := standard{macs: macs{hash: sha256.New}}
-	if err := s.add(i, secret); err != nil {
+	data, err := signing.symmetric(i, n, secret)
+	if err != nil {
 		return "", err
 	}
-	return "v1," + base64.StdEncoding.EncodeToString(s.macs.sum(s.macs.secrets[0], text)), nil
+	m := macs{hash: sha256.New}
+	return "v1," + base64.StdEncoding.EncodeToString(m.sum(data, text)), nil
 }

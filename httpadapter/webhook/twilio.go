@@ -37,7 +37,8 @@ import (
 //
 // No token, an empty token and a URL of another form are an [*dedup.InputError].
 func Twilio(publicURL string, tokens ...string) (Provider, error) {
-	macs, err := newMACs("tokens", tokens)
+	macs, err := newMACs(secretSetting{field: "webhook.Twilio.tokens", noun: "token",
+		right: "the auth token of the account"}, tokens)
 	if err != nil {
 		return Provider{}, err
 	}
