@@ -47,7 +47,7 @@ func (o *Outbox) Published(ctx context.Context, db *sql.DB, after int64, limit i
 	defer end()
 	rows, err := from.QueryContext(ctx, o.dialect.published, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: published: %w", err)
+		return nil, fmt.Errorf("outbox: published: %w", o.notMigrated(err))
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {

@@ -92,7 +92,7 @@ func (o *Outbox) insertAll(ctx context.Context, tx Tx, into *insertion, messages
 		n := chunk(messages)
 		query, args := o.insertion(into, messages[:n])
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return fmt.Errorf("outbox: insert: %w", err)
+			return fmt.Errorf("outbox: insert: %w", o.notMigrated(err))
 		}
 		messages = messages[n:]
 	}

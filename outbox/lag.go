@@ -45,7 +45,7 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	err = from.QueryRowContext(ctx, query, args...).Scan(&lag.Pending, &lag.Parked, &lag.Scheduled,
 		&oldest)
 	if err != nil {
-		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
+		return Lag{}, fmt.Errorf("outbox: lag: %w", o.notMigrated(err))
 	}
 	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)
 	return lag, nil

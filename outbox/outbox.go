@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/internal/sqlname"
 )
@@ -52,6 +53,7 @@ type Config struct {
 type Outbox struct {
 	dialect    *dialect
 	migrations *sqlmigrate.Migrations
+	tables     []string
 	idHeader   string
 	maxPayload int
 	channel    string
@@ -103,10 +105,14 @@ func New(cfg Config) (*Outbox, error) {
 		return nil, err
 	}
 	return &Outbox{
-		dialect: d, migrations: migrations, idHeader: cfg.IDHeader, maxPayload: cfg.MaxPayload,
+		dialect: d, migrations: migrations, tables: tables.all(),
+		idHeader: cfg.IDHeader, maxPayload: cfg.MaxPayload,
 		channel: sqlname.Derive(cfg.Table, "_wake"), history: cfg.History,
 	}, nil
 }
+
+// notMigrated names a table of o that does not exist.
+func (o *Outbox) notMigrated(err error) error { return sqlerr.NotMigrated(err, o.tables...) }
 
 // ready refuses an Outbox that New has not made, before any statement.
 func (o *Outbox) ready() error {
@@ -118,6 +124,11 @@ func (o *Outbox) ready() error {
 
 // names holds the tables' names for statements, quoted, with the schema when there is one.
 type names struct{ table, parked, shards, scheduled, published string }
+
+// all are the names of the tables.
+func (n names) all() []string {
+	return []string{n.table, n.parked, n.shards, n.scheduled, n.published}
+}
 
 func newNames(cfg Config) (names, error) {
 	switch {

@@ -39,7 +39,7 @@ func (o *Outbox) Parked(ctx context.Context, db *sql.DB, after int64, limit int)
 	defer end()
 	rows, err := from.QueryContext(ctx, o.dialect.parked, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: parked: %w", err)
+		return nil, fmt.Errorf("outbox: parked: %w", o.notMigrated(err))
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -83,7 +83,7 @@ func (o *Outbox) Requeue(ctx context.Context, db *sql.DB, rows ...int64) (n int,
 	for _, row := range rows {
 		back, err := o.requeue(ctx, tx, row)
 		if err != nil {
-			return 0, fmt.Errorf("outbox: requeue: %w", err)
+			return 0, fmt.Errorf("outbox: requeue: %w", o.notMigrated(err))
 		}
 		n += back
 	}

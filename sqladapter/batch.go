@@ -39,7 +39,7 @@ func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) (
 		return b.marks, nil
 	}
 	if err := m.checkOpen(ctx, tx); err != nil {
-		return nil, unlearnt(err).Err
+		return nil, m.unlearnt(err).Err
 	}
 	if err := m.markBatch(ctx, tx, b); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
 		err = m.checkIDs(ctx, tx)
 	}
 	if err != nil {
-		return unlearnt(err).Err
+		return m.unlearnt(err).Err
 	}
 	b.judge(rows)
 	return nil
@@ -78,7 +78,7 @@ func (m *Ledger) giveResults(ctx context.Context, tx Tx, b *batch, es []entry, l
 		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
 			(*columns).resultAlone)
 		if err != nil {
-			return unlearnt(err).Err
+			return m.unlearnt(err).Err
 		}
 		b.give(rows)
 	}

@@ -69,7 +69,7 @@ func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark M
 		err = m.checkIDs(ctx, tx)
 	}
 	if err != nil {
-		return Undecided, unlearnt(err).Err
+		return Undecided, m.unlearnt(err).Err
 	}
 	switch r := rows[e.id]; {
 	case r.ours:

@@ -19,6 +19,18 @@ func unlearnt(err error) Mark {
 	return Mark{Outcome: dedup.Unknown, Err: fmt.Errorf("sqladapter: %w", err)}
 }
 
+// unlearnt is that of a statement on the tables of m.
+func (m *Ledger) unlearnt(err error) Mark { return unlearnt(m.notMigrated(err)) }
+
+// notMigrated names a table of m that does not exist.
+func (m *Ledger) notMigrated(err error) error {
+	err = sqlerr.NotMigrated(err, m.table.all()...)
+	if p := m.previous; p != nil {
+		err = p.notMigrated(err)
+	}
+	return err
+}
+
 // Retryable reports whether the whole transaction, from BEGIN, may succeed when it is run again. It
 // is true after a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked, and
 // a lost connection, even one lost during COMMIT. It is also true when the server is starting or

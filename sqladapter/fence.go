@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/internal/sqlname"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -115,6 +116,9 @@ func (f *Fence) Migrations() *migration.Set {
 	return f.migrations
 }
 
+// unlearnt is that of a statement on the table of f.
+func (f *Fence) unlearnt(err error) Mark { return unlearnt(sqlerr.NotMigrated(err, f.table)) }
+
 func (f *Fence) ready() error {
 	if f == nil || f.statements == nil {
 		return inputError("Fence", "is nil or was not made by NewFence")
@@ -158,7 +162,7 @@ func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Adva
 		return nil, err
 	}
 	if err := checkOpen(ctx, tx, f.statements.guard); err != nil {
-		return nil, unlearnt(err).Err
+		return nil, f.unlearnt(err).Err
 	}
 	stored, err := f.advance(ctx, tx, order)
 	if err != nil {
@@ -178,7 +182,7 @@ func (f *Fence) advance(ctx context.Context, tx Tx, spans []Span) (map[Position]
 	for chunk := range slices.Chunk(spans, f.statements.chunk) {
 		for _, one := range f.statements.advance(f.group, chunk) {
 			if err := scanPositions(ctx, tx, one, stored); err != nil {
-				return nil, unlearnt(err).Err
+				return nil, f.unlearnt(err).Err
 			}
 		}
 	}
@@ -222,7 +226,7 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 		return scanPositions(ctx, q, f.of(f.statements.lookup, p), stored)
 	})
 	if err != nil {
-		return 0, false, unlearnt(err).Err
+		return 0, false, f.unlearnt(err).Err
 	}
 	next, found = stored[p]
 	return next, found, nil
@@ -239,7 +243,7 @@ func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 		return err
 	}
 	if err := scanPositions(ctx, tx, f.of(f.statements.forget, p), nil); err != nil {
-		return unlearnt(err).Err
+		return f.unlearnt(err).Err
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 		return err
 	})
 	if err != nil {
-		return Mark{}, false, unlearnt(err).Err
+		return Mark{}, false, m.unlearnt(err).Err
 	}
 	if len(rows) == 0 {
 		return Mark{}, false, nil
@@ -67,7 +67,7 @@ func (m *Ledger) RecordedIDTime(ctx context.Context, q Tx) (kind IDTime, epoch t
 		return err
 	})
 	if err != nil {
-		return 0, time.Time{}, fmt.Errorf("sqladapter: %w", err)
+		return 0, time.Time{}, fmt.Errorf("sqladapter: %w", m.notMigrated(err))
 	}
 	form, ok := parseIDForm(text)
 	if !ok {

@@ -71,7 +71,7 @@ func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Op
 		return Mark{}, err
 	}
 	if err := m.checkOpen(ctx, tx); err != nil {
-		mark := unlearnt(err)
+		mark := m.unlearnt(err)
 		return mark, mark.Err
 	}
 	return m.mark(ctx, tx, e)
@@ -83,7 +83,7 @@ func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 		err = m.checkIDs(ctx, tx)
 	}
 	if err != nil {
-		mark := unlearnt(err)
+		mark := m.unlearnt(err)
 		return mark, mark.Err
 	}
 	mark := judge(rows[e.id], e.fingerprint, rows[e.id].ours)

@@ -21,6 +21,14 @@ type tableName struct {
 	derive func(suffix string) string // the same with the schema, when there is one
 }
 
+// all are the tables that a migration makes and that statements name. The generations of PostgreSQL
+// are not among them: their statements begin with the state.
+func (t tableName) all() []string {
+	c := newNameCycle(t)
+	return []string{t.full, t.results, t.meta, t.state, c.open.marks, c.open.results,
+		c.sealed.marks, c.sealed.results}
+}
+
 func newTableName(d Dialect, schema, table string) (tableName, error) {
 	if table == "" {
 		table = defaultTable

@@ -40,14 +40,14 @@ func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []b
 	}
 	d, err := m.statements(ctx, tx)
 	if err != nil {
-		return unlearnt(err).Err
+		return m.unlearnt(err).Err
 	}
 	n, err := m.change(ctx, tx, d.save(e, result))
 	if p := m.previous; p != nil && err == nil && n == 1 {
 		_, err = p.change(ctx, tx, p.dialect.save(entry{id: e.previous}, result))
 	}
 	if err != nil {
-		return unlearnt(m.rotated(d, err)).Err
+		return m.unlearnt(m.rotated(d, err)).Err
 	}
 	if n != 1 {
 		return inputError("key", "is not marked, or has a result already")

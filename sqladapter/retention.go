@@ -142,7 +142,7 @@ func (m *Ledger) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, fmt.Errorf("sqladapter: %s has no window on record; call Migrate", m.table.full)
 	case err != nil:
-		return 0, fmt.Errorf("sqladapter: window of %s: %w", m.table.full, err)
+		return 0, fmt.Errorf("sqladapter: window of %s: %w", m.table.full, m.notMigrated(err))
 	}
 	return time.Duration(min(millis, forever)) * time.Millisecond, nil
 }
@@ -162,7 +162,8 @@ func (m *Ledger) SetWindow(ctx context.Context, db *sql.DB) error {
 	}
 	if err := m.write(ctx, db,
 		statement{m.dialect.setWindow, []any{windowMillis(m.window)}}); err != nil {
-		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full, err)
+		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full,
+			m.notMigrated(err))
 	}
 	return nil
 }

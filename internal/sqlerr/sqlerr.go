@@ -37,21 +37,29 @@ func SQLite(err error) int {
 
 // MySQL is the error number of MySQL or MariaDB in err, or zero.
 func MySQL(err error) int {
+	if found := mysqlError(err); found != nil {
+		return number(found)
+	}
+	return 0
+}
+
+// mysqlError is the first error in err that has a number of MySQL, or nil.
+func mysqlError(err error) error {
 	for err != nil {
-		if n := number(err); n != 0 {
-			return n
+		if number(err) != 0 {
+			return err
 		}
 		if many, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, one := range many.Unwrap() {
-				if n := MySQL(one); n != 0 {
-					return n
+				if found := mysqlError(one); found != nil {
+					return found
 				}
 			}
-			return 0
+			return nil
 		}
 		err = errors.Unwrap(err)
 	}
-	return 0
+	return nil
 }
 
 // number reads the fields that go-sql-driver gives its errors.

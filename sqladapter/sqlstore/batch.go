@@ -79,7 +79,7 @@ func (s *Store) peek(ctx context.Context, op operation, items []int,
 			})
 		})
 		if err != nil {
-			failed(ctx, err, chunk, answers)
+			s.failed(ctx, err, chunk, answers)
 			continue
 		}
 		for _, i := range chunk {
@@ -110,7 +110,7 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 			})
 		})
 		if err != nil {
-			failed(ctx, err, chunk, answers)
+			s.failed(ctx, err, chunk, answers)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (s *Store) quickly(
 		var now int64
 		err := s.again(ctx, func(int) (err error) { rows, now, err = run(chunk); return err })
 		if err != nil {
-			failed(ctx, err, chunk, answers)
+			s.failed(ctx, err, chunk, answers)
 			continue
 		}
 		written := index(rows)

@@ -68,18 +68,21 @@ func admit(answers []driver.Answer, check func(i int) error) (todo []int) {
 }
 
 // failed answers items whose statement or transaction has failed.
-func failed(ctx context.Context, err error, items []int, answers []driver.Answer) {
+func (s *Store) failed(ctx context.Context, err error, items []int, answers []driver.Answer) {
 	switch {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", ended(ctx), err)
 	case sqlerr.Full(err):
 		err = fmt.Errorf("%w: %w", driver.ErrStoreFull, err)
 	}
-	err = fmt.Errorf("sqlstore: %w", err)
+	err = fmt.Errorf("sqlstore: %w", s.notMigrated(err))
 	for _, i := range items {
 		answers[i] = driver.Answer{Err: err}
 	}
 }
+
+// notMigrated names a table of s that does not exist.
+func (s *Store) notMigrated(err error) error { return sqlerr.NotMigrated(err, s.tables...) }
 
 func reqID(reqs []driver.ClaimRequest) func(int) driver.ID {
 	return func(i int) driver.ID { return reqs[i].ID }

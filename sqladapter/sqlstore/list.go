@@ -75,7 +75,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 		return err
 	})
 	if err != nil {
-		return Page{}, fmt.Errorf("sqlstore: list: %w", err)
+		return Page{}, fmt.Errorf("sqlstore: list: %w", s.notMigrated(err))
 	}
 	return page, nil
 }

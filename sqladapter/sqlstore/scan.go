@@ -57,12 +57,12 @@ func (s *Store) Scan(ctx context.Context, opts ScanOptions,
 	}
 	from, err := s.scanFrom(ctx, &opts)
 	if err != nil {
-		return fmt.Errorf("sqlstore: scan: %w", err)
+		return fmt.Errorf("sqlstore: scan: %w", s.notMigrated(err))
 	}
 	for limit := opts.Page; ; {
 		rows, err := s.scanPage(ctx, from, limit)
 		if err != nil {
-			return fmt.Errorf("sqlstore: scan: %w", err)
+			return fmt.Errorf("sqlstore: scan: %w", s.notMigrated(err))
 		}
 		for i := range rows {
 			if err := rows[i].check(opts.ShortestWindow); err != nil {

@@ -92,6 +92,7 @@ type Store struct {
 	db         database
 	dialect    storeDialect
 	migrations *migration.Set
+	tables     []string
 	maxResult  int
 	waker      driver.Waker // or nil
 }
@@ -146,7 +147,8 @@ func newStore(db database, cfg Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult, waker: cfg.Waker}
+	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult, waker: cfg.Waker,
+		tables: []string{names.table, names.forgets}}
 	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx, _ int) error {
 		_, _, err := s.load(ctx, sqlQuerier{tx}, make([]driver.ID, 1), false)
 		return dialect.OtherForm(names.table, "claims", err)
@@ -334,7 +336,7 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 		})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("sqlstore: count forgets: %w", err)
+		return 0, fmt.Errorf("sqlstore: count forgets: %w", s.notMigrated(err))
 	}
 	return uint64(n), nil // counts from zero
 }

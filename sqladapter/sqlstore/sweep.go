@@ -59,7 +59,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
 				})
 			})
 			if err != nil {
-				return fmt.Errorf("sqlstore: sweep: %w", err)
+				return fmt.Errorf("sqlstore: sweep: %w", s.notMigrated(err))
 			}
 			swept = SweepResult{swept.Removed + found.Removed, swept.Released + found.Released,
 				swept.Uncertain + found.Uncertain}
