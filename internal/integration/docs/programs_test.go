@@ -234,8 +234,11 @@ func TestWebhooksGuide(t *testing.T) {
 		got := post(t, "http://"+listen+"/hooks/billing", body, h)
 		assert.Equal(t, want, got.status, "%s: %s", id, got.body)
 	}
+	post(t, "http://"+listen+"/hooks/billing", "", nil) // waits until it listens
+	out := pageCommands(t, "docs/guides/webhooks.md", "curl ", listen)
+	assert.Equal(t, "200\n200\n", out)
+	p.until("invoice.paid of invoice 7")
 	const invoice = `{"type":"invoice.paid","number":"7"}`
-	send("msg_1", invoice, 200)
 	send("msg_1", invoice, 200)
 	send("msg_1", invoice, 200)
 	send("msg_2", invoice, 401)
@@ -254,22 +257,26 @@ func TestHTTPGuide(t *testing.T) {
 			http.Header{"X-Account": {"alice"}, "Idempotency-Key": {key}})
 		return got.status, got.body, got.header.Get("Idempotent-Replayed") == "true"
 	}
+	pay("", "") // waits until it listens
+	wantShown(t, "docs/guides/http-api.md", "HTTP/1.1 201",
+		pageCommands(t, "docs/guides/http-api.md", "curl ", listen))
+	assert.Equal(t, 1, number(t, db, `SELECT count(*) FROM payment`), "payments of the page")
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			status, text, _ := pay(`"k1"`, `{"amount":100}`)
+			status, text, _ := pay(`"k2"`, `{"amount":100}`)
 			// The program lets an account have 16 requests under way.
 			assert.Contains(t, []int{201, 409, 429}, status, "at the same time: %s", text)
 		})
 	}
 	all.Wait()
-	status, text, replayed := pay(`"k1"`, `{"amount":100}`)
+	status, text, replayed := pay(`"k2"`, `{"amount":100}`)
 	assert.Equal(t, 201, status, "again")
 	assert.True(t, replayed)
 	assert.Contains(t, text, `"amount":100`)
-	status, text, _ = pay(`"k1"`, `{"amount":200}`)
+	status, text, _ = pay(`"k2"`, `{"amount":200}`)
 	assert.Equal(t, 422, status, "the key of another payment: %s", text)
-	assert.Equal(t, 1, number(t, db, `SELECT count(*) FROM payment`), "payments")
+	assert.Equal(t, 2, number(t, db, `SELECT count(*) FROM payment`), "payments")
 	each(t, p.stop())
 }
 
