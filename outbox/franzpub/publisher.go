@@ -13,6 +13,7 @@ package franzpub
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,8 +25,9 @@ import (
 // Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
 // [New]. It is safe for concurrent use and has nothing to close.
 type Publisher struct {
-	client *kgo.Client
-	limits limits
+	client  *kgo.Client
+	brokers []string // kgo.SeedBrokers, for errors
+	limits  limits
 }
 
 var (
@@ -62,7 +64,8 @@ func New(client *kgo.Client) (*Publisher, error) {
 		return nil, bad("RecordPartitioner",
 			"does not keep a key in one partition: its order would be lost")
 	}
-	return &Publisher{client, limitsOf(client)}, nil
+	brokers, _ := client.OptValue(kgo.SeedBrokers).([]string)
+	return &Publisher{client, brokers, limitsOf(client)}, nil
 }
 
 // Publish sends the messages with one ProduceSync. When a message is too large for its topic the
@@ -108,9 +111,18 @@ func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error
 		results[i] = errNoResult
 	}
 	for _, r := range p.client.ProduceSync(ctx, records...) {
-		results[at[r.Record]] = r.Err
+		results[at[r.Record]] = p.located(r.Record.Topic, r.Err)
 	}
 	return results
+}
+
+// located says of which topic and brokers an error is. kgo's own error for brokers that it cannot
+// reach is only that the context has ended.
+func (p *Publisher) located(topic string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("franzpub: topic %q, brokers %v: %w", topic, p.brokers, err)
 }
 
 func record(m *outbox.Message) *kgo.Record {

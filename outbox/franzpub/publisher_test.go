@@ -1,7 +1,9 @@
 package franzpub_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,4 +47,16 @@ func TestNew(t *testing.T) {
 	_, err := franzpub.New(nil)
 	require.ErrorAs(t, err, &input)
 	assert.Equal(t, "kgo.Client", input.Field)
+}
+
+// kgo's error for brokers that cannot be reached names neither brokers nor topic.
+func TestPublishNamesBrokersAndTopic(t *testing.T) {
+	p, err := franzpub.New(client(t, kgo.SeedBrokers("127.0.0.1:1", "127.0.0.1:2")))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	results := p.Publish(ctx, []outbox.Message{{Topic: "orders"}})
+	require.Len(t, results, 1)
+	require.ErrorIs(t, results[0], context.DeadlineExceeded)
+	assert.ErrorContains(t, results[0], `topic "orders", brokers [127.0.0.1:1 127.0.0.1:2]`)
 }
