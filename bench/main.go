@@ -45,7 +45,8 @@ var suites = []harness.Suite{
 }
 
 func main() {
-	// With a closed pipe, too, the servers that were started must end.
+	// Even if the pipe of the output is closed, the program must stop the servers that it has
+	// started.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
 		syscall.SIGPIPE)
 	err := run(ctx, os.Args[1:])

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxBulk is how many keys one question is about: so many that a person can look over them, and
-	// that they can be changed while the browser waits.
+	// maxBulk is how many keys one question is about. A person can still look over so many keys,
+	// and the program can change them while the browser waits.
 	maxBulk = 500
 	// maxBulkForm bounds the form, in bytes: a key has about 120.
 	maxBulkForm = 256 << 10
 )
 
-// phrases have to be typed in before many keys are changed, so that neither a stray click nor the
-// habit of answering the other question changes them.
+// phrases are words that a person must type in before many keys are changed, so that neither a
+// stray click nor the habit of answering the other question changes them.
 var phrases = map[string]string{doDone: "it happened", doReleased: "may run again"}
 
 var errNoBulk = &refusal{http.StatusBadRequest, "This cannot be done",
@@ -36,7 +36,7 @@ type bulkQuestion struct {
 	Window, Who, Fault string
 }
 
-// offered is a key that the page shows ticked. Value has its ID, its fence, and a token.
+// offered is a key that the page shows ticked. Value holds the key's ID, its fence, and a token.
 type offered struct {
 	listed
 	Value string
@@ -92,7 +92,7 @@ func (c *Console) bulkQuestion(w http.ResponseWriter, r *http.Request, status in
 	return c.write(w, r, status, "bulk", title, q)
 }
 
-// resolved is the page that says what was done to many keys.
+// resolved is the page with the result of a change of many keys.
 type resolved struct {
 	Done    string
 	Changed int
@@ -169,7 +169,8 @@ func (c *Console) ticked(r *http.Request, who, do string) (ids []driver.ID, fenc
 	return ids, fences, nil
 }
 
-// resolveOne changes a key that is still as it was shown, and otherwise says why it did not.
+// resolveOne changes a key if it is still as it was shown. Otherwise it returns why it did not
+// change the key.
 func (c *Console) resolveOne(ctx context.Context, r *http.Request, ch *change, err error,
 	fence string) (why string) {
 	switch {

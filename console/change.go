@@ -33,7 +33,7 @@ type question struct {
 	Fault               string
 }
 
-// words are the texts of a question, and what the log says of the change.
+// words are the texts of a question, and the name of the change in the log.
 var words = map[string]struct{ ask, yes, means, log string }{
 	doDone: {
 		"It happened: record it as done?", "Yes, record it as done",
@@ -54,8 +54,8 @@ func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
 	return c.changing(w, r, maxForm, c.ask, c.confirmed)
 }
 
-// changing lets a person who may make a change through: to ask, or to confirm with a form of this
-// console.
+// changing lets through only a person who may make a change, and a confirmation only if it comes
+// with a form of this console.
 func (c *Console) changing(w http.ResponseWriter, r *http.Request, size int64,
 	ask, confirmed func(http.ResponseWriter, *http.Request, string) error) error {
 	if !c.options.AllowChanges {
@@ -70,7 +70,7 @@ func (c *Console) changing(w http.ResponseWriter, r *http.Request, size int64,
 	if r.Method != http.MethodPost {
 		return ask(w, r, who)
 	}
-	// Check where the request comes from before reading anything of it.
+	// Check the origin of the request before reading anything from it.
 	if err := c.cross.Check(r); err != nil {
 		return c.foreign(r, err)
 	}
@@ -93,7 +93,7 @@ func (c *Console) who(r *http.Request) (string, error) {
 	return who, nil
 }
 
-// foreign refuses a form that another site has sent.
+// foreign refuses a form that came from a page of another site.
 func (c *Console) foreign(r *http.Request, err error) error {
 	c.refused(r, "", "another site's form", "error", err)
 	return &refusal{http.StatusForbidden, "This came from another site",
@@ -198,7 +198,8 @@ func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) 
 	return c.carryOut(w, r, change{id: id, do: do, who: who, window: window, was: found})
 }
 
-// given refuses a form that was not given to this browser for this change, or too long ago.
+// given refuses a form that this console did not give to this browser for this change, or gave too
+// long ago.
 func (c *Console) given(r *http.Request, token, who, do, id, state, fence string) error {
 	session := sessionOf(r)
 	genuine, fresh := c.genuine(time.Now(), token, session, who, do, id, state, fence)
@@ -245,7 +246,7 @@ type change struct {
 	was    dedup.Record
 }
 
-// outcome is the page that says what was done.
+// outcome is the page with the result of one change.
 type outcome struct{ ID, Was, Is, Done string }
 
 // carryOut makes the whole change, even if the browser leaves.

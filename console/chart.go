@@ -31,7 +31,7 @@ type chart struct {
 	Table                table
 }
 
-// series is one color of the bars, and what it counts.
+// series is what one color of the bars counts.
 type series struct {
 	Class, Label string
 	Total, Share string
@@ -50,7 +50,7 @@ type tick struct {
 // line is a vertical line at a place with a meaning.
 type line struct{ X, Label string }
 
-// table says in text what the bars say.
+// table shows the numbers of the bars as text.
 type table struct {
 	Head []string
 	Rows []row
@@ -61,7 +61,7 @@ type row struct {
 	Cells []string
 }
 
-// Width and the others are for the template.
+// Width and the methods after it are called by the template.
 func (*chart) Width() int     { return chartWidth }
 func (*chart) Height() int    { return chartHeight }
 func (*chart) Left() int      { return plotLeft }
@@ -105,7 +105,7 @@ func (c *chart) stack(columns [][]uint64) {
 // least is the height of the lowest bar.
 const least = 2
 
-// niceStep is a step that makes two to five ticks: 1, 2 or 5, with zeros.
+// niceStep returns a step that makes two to five ticks: 1, 2 or 5, followed by zeros.
 func niceStep(top uint64) uint64 {
 	step := uint64(math.Pow(10, math.Floor(math.Log10(float64(top)))))
 	switch {
@@ -148,8 +148,8 @@ func grouped(n uint64) string {
 	return s
 }
 
-// percent formats a share. A share above zero never looks like 0 %, and one below the whole never
-// looks like 100 %.
+// percent formats a share. A share above zero is never shown as 0 %, and a share below the whole is
+// never shown as 100 %.
 func percent(part, of uint64) string {
 	if of == 0 {
 		return "-"

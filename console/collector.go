@@ -15,15 +15,15 @@ const (
 	minutes = 60
 	// ageBins divide the window; one more is for ages beyond it.
 	ageBins = 20
-	// maxSources have counts of their own. Those of all others go into one.
+	// maxSources is how many sources have counts of their own. All further sources share one.
 	maxSources = 32
 
 	outcomes = int(dedup.Uncertain) + 1
 	causes   = 7 // six, and one for causes that this version does not know
 )
 
-// otherSources is the name of all sources that came after maxSources others. Their ages are shares
-// of the window of each.
+// otherSources is the common name of all sources that came after the first maxSources. The age of
+// each duplicate is counted as a share of its own source's window.
 const otherSources = "(others)"
 
 // causeNames are the causes, in the order in which they are counted and shown.
@@ -70,11 +70,11 @@ type source struct {
 	ring [minutes]atomic.Pointer[bucket]
 }
 
-// now is the running minute. It is counted from the start by the monotonic clock, which never goes
-// back.
+// now is the running minute. The minute is counted from the start of the Console by the monotonic
+// clock, which never goes back.
 func (s *source) now() int64 { return int64(time.Since(s.start) / time.Minute) }
 
-// current is the bucket of the running minute.
+// current returns the bucket of the running minute.
 func (s *source) current() *bucket {
 	minute := s.now()
 	place := &s.ring[minute%minutes]
@@ -147,9 +147,9 @@ func (s *source) ended(e *dedup.Event) {
 	}
 }
 
-// doubted counts a key that was found uncertain, or that an attempt has left uncertain. In the
-// latter case the event has the state that the attempt asked for, and the Ended event of a release
-// came before it.
+// doubted counts a key that was found uncertain, or that an attempt has left uncertain. If an
+// attempt left the key uncertain, the event has the state that the attempt asked for; if it asked
+// for a release, its Ended event has come before.
 func (s *source) doubted(e *dedup.Event) {
 	if e.State == driver.StateReleased {
 		s.add(endedUncertain)
@@ -158,14 +158,14 @@ func (s *source) doubted(e *dedup.Event) {
 	s.add(uncertain)
 }
 
-// Observer returns hooks for dedup.Config.Observer of every Deduper that is to be counted under
-// this name: usually its namespace, or a topic; 1 to 64 bytes. window is that of the Deduper; ages
-// of duplicates are shown as shares of it. A second call with a name must have the same window, and
-// continues its counts.
+// Observer returns the hooks for the dedup.Config.Observer of every Deduper that is to be counted
+// under this name, which is usually the Deduper's namespace or a topic and has 1 to 64 bytes. The
+// window is the Deduper's Window; ages of duplicates are shown as shares of it. A second call with
+// the same name must have the same window, and continues the counts of that name.
 //
-// Each of the first 32 names has its own counts, all further ones share theirs, so that names made
-// from data cannot fill the memory. Counts are kept for an hour, by minutes. The console sees only
-// events of this process. An error names what is wrong with the arguments.
+// Each of the first 32 names has its own counts. All further names share their counts, so that
+// names made from data cannot fill the memory. Counts are kept for an hour, by minutes. The console
+// sees only events of this process. The error names the argument that is wrong.
 func (c *Console) Observer(name string, window time.Duration) (dedup.Observer, error) {
 	switch {
 	case name == "" || len(name) > maxName:

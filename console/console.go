@@ -70,7 +70,8 @@ type Scanner interface {
 	// ScanKeys is Keys that ends its page soon after budget has passed. It passes the keys that it
 	// has found by then to each, and returns next, where the following page continues. looked is
 	// about how many keys this page has looked at, and total how many all pages together have to
-	// look at; total is zero when it is not known. Each call looks at some keys.
+	// look at; total is zero when it is not known. Each call looks at some keys, however short
+	// budget is.
 	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
 		states []driver.State, each func(driver.ID, dedup.Record)) (next string, looked,
 		total int64,
@@ -100,7 +101,8 @@ func New(o Options) (*Console, error) {
 	return &Console{options: o, start: time.Now(), cross: http.NewCrossOriginProtection()}, nil
 }
 
-// route is a page by its name below the console. All answer GET, and those with a form also POST.
+// route is a page, with its name below the console's path. All answer GET, and those with a form
+// also POST.
 type route struct {
 	form  bool
 	serve func(c *Console, w http.ResponseWriter, r *http.Request) error
@@ -121,9 +123,9 @@ var routes = map[string]route{
 	"style.css": {serve: (*Console).style},
 }
 
-// ServeHTTP answers with a page. It asks the store for at most Options.Timeout, and stops when the
-// client has gone. When the store fails, the page has status 502, or 503 when it does not answer in
-// time.
+// ServeHTTP answers with a page. Its calls of the store take at most Options.Timeout together, and
+// end when the client has gone. When the store fails, the page has status 502. When the store does
+// not answer in time, the page has status 503.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	headers(w.Header())
 	defer c.rescue(w, r)
@@ -181,7 +183,7 @@ func (c *Console) rescue(w http.ResponseWriter, r *http.Request) {
 		"The log of the program says why."})
 }
 
-// headers keep the page from being cached, framed, or made to run anything else.
+// headers set the headers that keep a page from being cached, framed, or made to run foreign code.
 func headers(h http.Header) {
 	h.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -201,7 +203,7 @@ func (c *Console) style(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// page is what every page has.
+// page holds the fields that every page has.
 type page struct {
 	Console, Title, Here string
 	Version              string
@@ -245,7 +247,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 	return nil
 }
 
-// refreshSeconds is how often a page is asked for again, if wanted.
+// refreshSeconds is the time between two refreshes of a page, if the user wants them.
 const refreshSeconds = 10
 
 // refusal is an answer that is not a page of data.
@@ -256,7 +258,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.title + ": " + r.text }
 
-// failure is what the page of an error shows.
+// failure holds the fields of the page that shows an error.
 type failure struct{ Title, Text, Cause string }
 
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {

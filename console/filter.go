@@ -31,8 +31,8 @@ func (*filter) Orders() []choice {
 		{"attempts", "most attempts first"}, {"label", "by label"}}
 }
 
-// filterOf reads a filter. It refuses one that it does not understand: otherwise a change might
-// reach keys that nobody has chosen.
+// filterOf reads a filter. It refuses a filter that it does not understand, because otherwise a
+// change might reach keys that nobody has chosen.
 func filterOf(q url.Values) (filter, error) {
 	f := filter{Text: strings.TrimSpace(q.Get("text")), Older: q.Get("older"), Sort: q.Get("sort")}
 	offered := func(all []choice, value string) bool {
@@ -51,7 +51,7 @@ func filterOf(q url.Values) (filter, error) {
 // Active reports whether the filter leaves something out.
 func (f *filter) Active() bool { return f.Text != "" || f.Older != "" }
 
-// query is the query of an address that has the filter and the parameters q.
+// query returns the query part of an address, with the filter and the parameters q.
 func (f *filter) query(q url.Values) string {
 	if q == nil {
 		q = url.Values{}

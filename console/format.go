@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// instant is how moments are written.
+// instant is the format of points in time.
 const instant = "2006-01-02 15:04:05 UTC"
 
 const day = 24 * time.Hour
@@ -32,7 +32,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/day)
 }
 
-// without drops a unit of zero: 5m0s is 5m, but 10s stays.
+// without drops a unit that is zero, so 5m0s becomes 5m, but 10s stays.
 func without(s, zero string) string {
 	if i := len(s) - len(zero); i > 0 && s[i:] == zero && (s[i-1] < '0' || s[i-1] > '9') {
 		return s[:i]
@@ -40,16 +40,16 @@ func without(s, zero string) string {
 	return s
 }
 
-// fenceTicks make a millisecond: the fence of a claim is the store's clock when the claim was won,
-// or a little more. All stores of this module count so.
+// fenceTicks is the number of fences per millisecond. The fence of a claim is the store's time when
+// the claim was won, or a little more. All stores of this module count so.
 const fenceTicks = 1024
 
-// claimedAt is when the claim with a fence was won, by the store's clock; false when the fence is
-// zero, or not made from a clock.
+// claimedAt returns when the claim with this fence was won, by the store's clock. It returns false
+// when the fence is zero, or was not made from a clock.
 func claimedAt(fence uint64) (time.Time, bool) {
 	at := time.UnixMilli(int64(fence / fenceTicks)) // a quotient by 1024 fits
 	return at, at.Year() >= 2000 && time.Until(at) < day
 }
 
-// ago is how long ago a moment was by this machine's clock.
+// ago returns how long ago a point in time was, by this machine's clock.
 func ago(at time.Time) string { return short(max(time.Since(at), 0)) + " ago" }

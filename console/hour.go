@@ -6,14 +6,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// minute is what was counted in one minute.
+// minute holds the counts of one minute.
 type minute struct {
 	outcome [outcomes]uint64
 	cause   [causes]uint64
 }
 
-// hour is what some sources have counted in the last sixty minutes. The newest minute is the last,
-// and still runs.
+// hour holds the counts of some sources in the last sixty minutes. The last minute is the running
+// one.
 type hour struct {
 	minutes [minutes]minute
 	total   minute
@@ -60,7 +60,7 @@ func (h *hour) claims() (n uint64) {
 
 func (h *hour) duplicates() uint64 { return h.total.outcome[dedup.Duplicate] }
 
-// aged counts duplicates whose age is known, and how many of them are at least from twentieths of
+// aged returns how many duplicates have a known age, and how many of these are at least from/20 of
 // their window old.
 func (h *hour) aged(from int) (all, old uint64) {
 	for bin, n := range h.age {
@@ -83,7 +83,7 @@ func (c *Console) counted() []*source {
 	return all
 }
 
-// oldestOf is the age of the oldest duplicate, if all have the same window.
+// oldestOf returns the age of the oldest duplicate, if all sources have the same window.
 func oldestOf(window time.Duration, share int64) time.Duration {
 	return time.Duration(float64(window) * float64(share) / million)
 }

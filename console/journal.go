@@ -19,8 +19,8 @@ type entry struct {
 // Short is the same as for listed.
 func (e entry) Short() string { return e.ID[:8] }
 
-// journal has the newest changes of this Console, for its pages. It is lost when the program ends;
-// the log has all changes.
+// journal keeps the newest changes of this Console, for its pages. It is lost when the program
+// ends, but the log has all changes.
 type journal struct {
 	mu  sync.Mutex
 	all []entry // the oldest first
@@ -37,7 +37,7 @@ func (j *journal) add(ch *change, id, did string) {
 		At: time.Now().UTC().Format(instant)})
 }
 
-// newest returns the newest changes of one key, or of all, the newest first.
+// newest returns the newest changes of one key, or of all keys, with the newest first.
 func (j *journal) newest(id string) (entries []entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

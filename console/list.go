@@ -23,10 +23,11 @@ type listing struct {
 	// Marked are keys in flight past their point of no return. Keys are the others in flight, or
 	// the uncertain ones.
 	Marked, Keys keyList
-	// Found is how many keys this page and those before it have found.
+	// Found is how many keys this page and the pages before it have found.
 	Found int64
 	// Further links to the next part if there may be more keys, and Rows to more rows of this part.
-	// Resolve links to the question about all that match; the name of the change is appended.
+	// Resolve links to the question about all keys that match the filter; the template appends the
+	// name of the change.
 	Further, Rows, Resolve string
 	Journal                []entry
 }
@@ -98,7 +99,8 @@ func (c *Console) cut(l *listing, more bool) {
 	}
 	for _, f := range []*keyList{&l.Keys, &l.Marked} {
 		f.Matching = len(f.Keys)
-		// No other address shows this page of a scan, so it shows all keys that it has found.
+		// No other address shows this page of a scan again, so the page shows all keys that it has
+		// found.
 		if !f.Scanned || f.Next == "" {
 			f.Keys = f.Keys[:min(len(f.Keys), rows)]
 		}
@@ -113,7 +115,8 @@ func (c *Console) cut(l *listing, more bool) {
 	}
 }
 
-// uncertainKeys finds the uncertain keys. All stores have an index of them, Redis too.
+// uncertainKeys finds the uncertain keys. All stores have an index of the uncertain keys, including
+// the store in Redis.
 func (c *Console) uncertainKeys(ctx context.Context, store Lister, at reach, budget time.Duration,
 	f *filter) (keyList, error) {
 	return c.collect(ctx, store, at, wanted{states: []driver.State{driver.StateUncertain},
@@ -165,7 +168,7 @@ func listedOf(id driver.ID, r *dedup.Record) listed {
 	return l
 }
 
-// labelOf is a label as it is, or quoted if it has characters that cannot be seen.
+// labelOf returns a label as it is, or quoted if it has invisible characters.
 func labelOf(r *dedup.Record) string {
 	if quoted := strconv.Quote(r.Label); quoted != `"`+r.Label+`"` {
 		return quoted

@@ -35,41 +35,44 @@ type Options struct {
 	Name string
 	// Namespace is the initial namespace of the search form. Default: empty, to be typed in.
 	Namespace string
-	// Window is the initial value of the form that records an uncertain key as done: how long that
-	// is remembered. Default 0: to be typed in.
+	// Window is the initial value in the form that records an uncertain key as done. It is how long
+	// the store remembers that. Default 0: to be typed in.
 	Window time.Duration
-	// Hold is how long the fence of a forgotten key stays behind; see dedup.Config.Hold. Default
+	// Hold is how long the store keeps the fence of a forgotten key; see dedup.Config.Hold. Default
 	// DefaultHold.
 	Hold time.Duration
 
-	// ShowResult makes the text that is shown of a result, or of the error that a failure has
-	// stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default
+	// ShowResult returns the text that the page shows for a result, or for the error that a failure
+	// has stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default
 	// nil: only the length is shown.
 	ShowResult func(id driver.ID, result []byte) string
-	// ShowError makes the text that is shown of an error of the store. Default nil: the error's own
-	// text.
+	// ShowError returns the text that the page shows for an error of the store. Default nil: the
+	// error's own text.
 	ShowError func(error) string
 
 	// AllowChanges lets people resolve uncertain keys and forget keys. Default false: read only.
 	AllowChanges bool
 	// Authorize is called before a change is offered and again before it is made. It returns the
-	// name of the person for the log. Its error is logged, and answered with 403 without its text.
-	// Default nil: everybody who can open the page may make changes, and the log says who = "".
+	// name of the person for the log. If it returns an error, the console logs that, and answers
+	// with 403 without its text. Default nil: everybody who can open the page may make changes, and
+	// the log says who = "".
 	Authorize func(*http.Request) (who string, err error)
 	// Secret signs the tokens of forms, at least 16 bytes. Several processes that serve one console
 	// behind a balancer need the same secret. Default nil: a random one for this Console.
 	Secret []byte
-	// SecureCookie marks the session's cookie Secure even when a request came without TLS, because
-	// a proxy has ended TLS. Default false: only when the request came with TLS.
+	// SecureCookie marks the session's cookie Secure even when a request came without TLS. Set it
+	// when a proxy in front of the console ends TLS. Default false: only when the request came with
+	// TLS.
 	SecureCookie bool
 
-	// Timeout bounds the store's time for one page. A list looks for keys for a second, or half of
-	// Timeout if that is less, and its next page continues there. Default DefaultTimeout.
+	// Timeout bounds the store's time for one page. A list looks for keys for a second, or for half
+	// of Timeout if that is less; its next page continues where this one has stopped. Default
+	// DefaultTimeout.
 	Timeout time.Duration
-	// ListLimit is how many rows a list has, at most 1000; a part of a list that is looked for in
-	// Redis may have some more. Default DefaultListLimit.
+	// ListLimit is how many rows a list has, at most 1000. A part of a list that the console scans
+	// Redis for may have some more. Default DefaultListLimit.
 	ListLimit int
-	// Logger logs each change, and each one that was refused. Default slog.Default().
+	// Logger logs each change, and each change that was refused. Default slog.Default().
 	Logger *slog.Logger
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// outcomeOrder is the order in which outcomes are piled up: claims that run are at the bottom.
+// outcomeOrder is the order in which the chart piles up outcomes. Claims that run are at the
+// bottom.
 var outcomeOrder = []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch,
 	dedup.Uncertain, dedup.Unknown}
 
@@ -59,7 +60,7 @@ type sourceRow struct {
 
 type tallyRow struct{ Name, Count, Meaning string }
 
-// standing is what a bounded look into the store has found.
+// standing holds what a bounded look into the store has found.
 type standing struct {
 	Uncertain, Marked, Others keyList
 	CannotList                bool
@@ -93,11 +94,12 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	return c.write(w, r, status, "overview", "Overview", o)
 }
 
-// tallies are the counts above zero, and those of which a zero is worth knowing.
+// tallies returns the counts above zero, and the counts whose zero is worth knowing.
 func (h *hour) tallies() (rows []tallyRow) {
 	for i, text := range tallyTexts {
 		n := h.tally[i]
-		// an attempt that left its key uncertain had asked for a release, and was counted as one
+		// an attempt that asked for a release but left its key uncertain was also counted as a
+		// release
 		if i == released {
 			n -= min(n, h.tally[endedUncertain])
 		}
@@ -283,7 +285,7 @@ func ageChart(h *hour) *chart {
 	return c
 }
 
-// advice says what the ages of duplicates mean for the window.
+// advice returns what the ages of the duplicates mean for the window.
 func advice(h *hour) string {
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)

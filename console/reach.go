@@ -21,11 +21,11 @@ const (
 	// other clients to serve.
 	listTime     = time.Second
 	standingTime = 500 * time.Millisecond
-	// maxCount is above all counts of keys.
+	// maxCount is larger than any real count of keys.
 	maxCount = 1 << 50
 )
 
-// reach is how far a store was looked through, on this page and those before it.
+// reach is how much of a store this page and the pages before it have looked through.
 type reach struct {
 	Next    string // where to go on; empty at the end
 	Foreign int    // on this page
@@ -42,7 +42,7 @@ func (r reach) Looked() string {
 	return grouped(uint64(r.Passed))
 }
 
-// Total is the text of total, and empty when that is not known.
+// Total is the text of total. It is empty when total is not known.
 func (r reach) Total() string {
 	if r.total <= 0 {
 		return ""

@@ -24,7 +24,7 @@ type record struct {
 	ID, State string
 	// Key, Namespace and Scope are shown to the person who has just typed them in.
 	Key, Namespace, Scope string
-	// Plain reports that a key was typed in without the parts that give it a scope.
+	// Plain reports that a key was typed in without the details that give a key its scope.
 	Plain bool
 	Rows  []field
 	Text  string // of ShowResult
@@ -45,7 +45,7 @@ func (c *Console) look(ctx context.Context, id driver.ID) (dedup.Record, error) 
 	return a.Record, a.Err
 }
 
-// view is what is shown of a record.
+// view returns what the page shows of a record.
 func (c *Console) view(id driver.ID, r *dedup.Record) record {
 	v := record{ID: hex.EncodeToString(id[:]), State: r.State.String()}
 	v.Resolve = "change?id=" + v.ID + "&do="
@@ -114,7 +114,7 @@ func owner(r *dedup.Record) string {
 		r.Origin.Generation)
 }
 
-// place is the position of the newest claim's message in its source.
+// place returns the position of the newest claim's message in its source.
 func place(r *dedup.Record) string {
 	return fmt.Sprintf("partition %d, offset %d", r.Origin.Partition, r.Origin.Offset)
 }

@@ -16,7 +16,7 @@ import (
 // form is the search as it was typed in.
 type form struct {
 	keyspec.Spec
-	// By says which form was used: key, request, webhook, call or id.
+	// By names the form that was used: key, request, webhook, call or id.
 	By, ID       string
 	Fault, Field string
 	// Found are the keys whose IDs begin with ID, unless there is exactly one.
@@ -80,8 +80,8 @@ func (f *form) Forms() []searchForm {
 // flags.
 var fieldNames = map[string]string{"webhook": "provider", "grpc": "gRPC method", "url": "URL"}
 
-// search shows the forms, and answers them. They use POST, so that no address, history or log of a
-// server has a key.
+// search shows the forms, and answers them. The forms use POST, so that no address, browser history
+// or server log contains a key.
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	f := form{}
 	f.Namespace = c.options.Namespace

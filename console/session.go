@@ -38,8 +38,8 @@ func sessionOf(r *http.Request) string {
 	return cookie.Value
 }
 
-// token allows one change of one key in the state that was shown, by one person in one session,
-// from now on.
+// token returns a token that allows one person in one session to make one change of one key in the
+// state that was shown. The token is valid from now on.
 func (c *Console) token(now time.Time, parts ...string) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli())) // after 1970
 	return base64.RawURLEncoding.EncodeToString(append(b, c.sign(b, parts)...))
@@ -55,7 +55,8 @@ func (c *Console) sign(stamp []byte, parts []string) []byte {
 	return mac.Sum(nil)
 }
 
-// genuine reports whether a token was made for these parts, and fresh whether its time is not over.
+// genuine reports whether a token was made for these parts. fresh reports whether its time is not
+// over.
 func (c *Console) genuine(now time.Time, token string, parts ...string) (genuine, fresh bool) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	const stamp = 8

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// Problems, by the anchors of docs/reference/http.md.
+// These are the problems of the middleware. Their names are anchors of docs/reference/http.md.
 var (
 	keyMissing = problem.Problem{Name: "key-missing", Status: 400,
 		Title: "This request needs an Idempotency-Key."}
@@ -63,13 +63,13 @@ var (
 		Title: "The request was canceled before it was answered."}
 )
 
-// say answers with p, and with detail about what was wrong with this request.
+// say answers with the problem p; detail says what was wrong with this request.
 func (c *call) say(p problem.Problem, detail string) {
 	p.Detail = detail
 	c.write(p)
 }
 
-// later answers with p, and says when to send the request again.
+// later answers with the problem p, and tells the client when to send the request again.
 func (c *call) later(p problem.Problem) {
 	p.RetryAfter = c.m.cfg.RetryAfter
 	c.write(p)
@@ -82,8 +82,8 @@ func (c *call) setWindow() {
 	}
 }
 
-// setRemainingWindow sets that header for a key that was found done: to the time that is left of
-// its window, or to nothing if the Runner does not know it.
+// setRemainingWindow sets the same header for a key that was found done, to the time that is left
+// of its window. If the Runner does not know that time, there is no header.
 func (c *call) setRemainingWindow(rec *dedup.Record) {
 	if rec.State == driver.StateInProgress || rec.State == driver.StateUncertain {
 		return
@@ -94,8 +94,9 @@ func (c *call) setRemainingWindow(rec *dedup.Record) {
 	}
 }
 
-// answer answers with what Run returned. By now the record is written, or there is none: then no
-// answer of the handler is sent that says that its effect has happened.
+// answer answers the request with what Run returned. By now the record is either written, or there
+// is none. Without a record, it sends no answer of the handler that says that the effect has
+// happened.
 func (c *call) answer(res dedup.Result[[]byte], err error) {
 	switch {
 	case err != nil:
@@ -121,7 +122,8 @@ func (c *call) answerFirst() {
 	}
 }
 
-// answerAgain replays what is stored; stored is nil if an operator marked the key as done.
+// answerAgain replays the stored answer. The argument stored is nil if an operator marked the key
+// as done.
 func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 	c.setRemainingWindow(rec)
 	if c.m.cfg.BeforeReplay != nil {
@@ -175,8 +177,8 @@ func (c *call) replay(r *encrypted.Response) {
 	}
 }
 
-// answerError answers when Run has returned an error. It sends the handler's own answer only if
-// that was not to be kept and the key is free again.
+// answerError answers the request when Run has returned an error. It sends the handler's own answer
+// only if that answer is not to be kept and the key is free again.
 func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {
@@ -253,7 +255,7 @@ func (c *call) comeAgain(lease time.Duration) time.Duration {
 // when it finds that the effect of a request has happened. Retries then get that answer. ctx is the
 // one that Resolve gets: with Config.Seal it says which record the answer is for. Headers that are
 // not kept are left out. An answer that is larger than Config.ResponseLimit leaves a tombstone, as
-// that of a handler does. A status below 200 or above 999 is an [*dedup.InputError]; so is, with
+// a handler's answer does. A status below 200 or above 999 is an [*dedup.InputError]; so is, with
 // Config.Seal, a ctx that is not that of a request.
 func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http.Header,
 	body []byte) ([]byte, error) {

@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// Name separates middlewares that share a namespace but must not share keys. Default "".
 	Name string
-	// Methods that have keys, in upper case; requests with other methods pass untouched. Default
-	// POST, PATCH.
+	// Methods are the methods whose requests have keys, in upper case. Requests with other methods
+	// pass untouched. Default POST, PATCH.
 	Methods []string
 	// Optional lets a request without a key pass untouched. Default false: it is answered
 	// with 400.
@@ -66,7 +66,7 @@ type Config struct {
 	// RequestLimit bounds a request's body in bytes. Default 1 MiB.
 	RequestLimit int
 	// ResponseLimit bounds an answer as it is stored, in bytes. If an answer is larger, the request
-	// has had its effect: it is answered with 500, and its retries with 410. At least 256, and at
+	// has had its effect, but is answered with 500, and its retries with 410. At least 256, and at
 	// most what the Runner keeps. Default 128 KiB, or what the Runner keeps if that is less.
 	ResponseLimit int
 	// Headers names response headers that are kept in addition to [DefaultHeaders]. They are
@@ -74,18 +74,19 @@ type Config struct {
 	Headers []string
 
 	// FingerprintHeaders names request headers that are part of the fingerprint, as Content-Type
-	// and Content-Encoding always are. Host is that of the request, in the spelling of the default
-	// Route. Default none.
+	// and Content-Encoding always are. The name Host stands for the host of the request, in the
+	// spelling of the default Route. Default none.
 	FingerprintHeaders []string
 	// Canonical returns a form of the body that is equal for all bodies that mean the same: a
 	// client may write JSON in another order when it tries again. It is used for the fingerprint
 	// only. If it returns an error, the body is compared as it is. It may keep and change body,
 	// which is a copy. Default: the body is compared as it is.
 	//
-	// When Canonical is set, or FingerprintHeaders change, requests are not compared with those
-	// from before: a request with such a key gets the recorded answer, whatever its content. A
-	// change of the function itself is not noticed: honest retries get 422 while the deployment
-	// rolls, unless FingerprintKey gets another Version.
+	// When Canonical is set, or FingerprintHeaders change, requests are not compared with requests
+	// from before the change: a request with the key of such an earlier request gets the recorded
+	// answer, whatever its content. The middleware does not notice a change of the function itself.
+	// Honest retries then get 422 while the deployment rolls, unless FingerprintKey gets another
+	// Version.
 	Canonical func(contentType string, body []byte) ([]byte, error)
 	// FingerprintKey is the secret of the fingerprints. Default nil: they have none.
 	FingerprintKey *FingerprintKey
@@ -106,13 +107,14 @@ type Config struct {
 	// true for 2xx. Default [KeepIETF].
 	Keep func(status int) bool
 	// EmptyAnswer reports whether a handler that returns without WriteHeader, Write or Flush has
-	// answered this request, with the 200 that net/http makes of it. The request is as the handler
-	// has left it: a [http.ServeMux] around or inside of the middleware has set its Pattern. If it
-	// reports false, silence is not a success, because a failed handler looks the same behind an
-	// adapter that writes its error too late. The request is then answered with 500. If the Runner
-	// is Atomic, the effect is undone; otherwise the key is uncertain. The first silence of a route
-	// is logged as an error. A handler whose context has ended is not silent but canceled.
-	// EmptyAnswer must be safe for concurrent use. Default nil: for no request.
+	// answered this request with the 200 that net/http then sends. The request is in the state in
+	// which the handler has left it: a [http.ServeMux] around or inside of the middleware has set
+	// its Pattern. If EmptyAnswer reports false, the middleware does not take silence for a
+	// success, because a failed handler looks the same behind an adapter that writes its error too
+	// late. The request is then answered with
+	// 500. If the Runner is Atomic, the effect is undone; otherwise the key is uncertain. The first
+	// silence of a route is logged as an error. A handler whose context has ended is not silent but
+	// canceled. EmptyAnswer must be safe for concurrent use. Default nil: for no request.
 	EmptyAnswer func(*http.Request) bool
 	// BeforeReplay checks again whether the client may see the answer. An error is answered with
 	// 403. If it wraps [dedup.ErrUnknown], because that cannot be found out now, the answer is 503.
@@ -120,15 +122,15 @@ type Config struct {
 	BeforeReplay func(*http.Request) error
 
 	// ProblemBody returns the body and the Content-Type of an answer that the middleware gives in
-	// its own name, so that it looks like the other errors of the API. Status and headers stay as
-	// they are. An empty contentType is the default. It must be safe for concurrent use, and its
-	// panic ends the request after its effect may have happened. Default: problem details (RFC
-	// 9457).
+	// its own name, so that this answer looks like the other errors of the API. Status and headers
+	// stay as they are. An empty contentType stands for the default. It must be safe for concurrent
+	// use. If it panics, the request ends, although its effect may have happened. Default: problem
+	// details (RFC 9457).
 	ProblemBody func(r *http.Request, p Problem) (contentType string, body []byte)
 
 	// CancelWithClient cancels the handler when its client has gone, or when a deadline passes that
-	// code outside has set. The handler's context then has that deadline, too. Default false: the
-	// handler continues, and its answer waits for the retry.
+	// code around the middleware has set. The handler's context then has that deadline, too.
+	// Default false: the handler continues, and its answer waits for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for the handler. Default 1 minute.
 	Timeout time.Duration
@@ -171,8 +173,8 @@ type Middleware struct {
 // answered when.
 //
 // A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or scope, a
-// run that keeps no results, a header that is never replayed, and a Keep that drops 2xx. So is
-// [KeepStripeV2] if run undoes the steps from which a retry would continue.
+// run that keeps no results, a header that is never replayed, and a Keep that drops 2xx. It is such
+// an error, too, to use [KeepStripeV2] if run undoes the steps from which a retry would continue.
 func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	switch {
 	case run == nil:

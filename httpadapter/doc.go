@@ -3,10 +3,10 @@
 // (draft-ietf-httpapi-idempotency-key-header-07) and Stripe's interface uses it.
 //
 // The first request with a key runs its handler, and its answer is kept back until it is
-// recorded. A retry with the key gets that answer, and 409 while the first still runs. A request
-// with the key and different content gets 422. When the store cannot say whether a request is
-// new, or cannot record its answer, the client gets 503: a success that is not on record is never
-// reported. Keys belong to a principal, a method and a route.
+// recorded. A retry with the key gets that answer, or 409 while the first request still runs. A
+// request with the key and different content gets 422. When the store cannot say whether a request
+// is new, or cannot record its answer, the client gets 503: a success that is not on record is
+// never reported. Keys belong to a principal, a method and a route.
 //
 // A [Runner] makes the effect happen once: [Claimed] for effects elsewhere, or the Runner of
 // package sqladapter, which keeps effect, record and answer in one transaction. The page

@@ -25,7 +25,7 @@ type FingerprintKey struct {
 // fingerprintVersion is the version of the list of parts.
 const fingerprintVersion = 1
 
-// fingerprintMore are the headers that the configuration adds.
+// fingerprintMore holds the headers that the configuration adds to the fingerprint.
 func (m *Middleware) fingerprintMore() (more []string, err error) {
 	for _, name := range m.cfg.FingerprintHeaders {
 		if !validName(name) {
@@ -40,7 +40,7 @@ func (m *Middleware) fingerprintMore() (more []string, err error) {
 	return slices.Compact(more), nil
 }
 
-// fingerprint digests the parts that must be the same in each request with one key.
+// fingerprint digests the parts that must be the same in all requests with the same key.
 func (m *Middleware) fingerprint(r *http.Request, body []byte) driver.Fingerprint {
 	if m.cfg.Canonical != nil {
 		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"),

@@ -26,9 +26,9 @@ func DefaultHeaders() []string {
 }
 
 // GRPCWebHeaders returns the names of the response headers that a gRPC-Web client needs in
-// addition to [DefaultHeaders]. They are for Config.Headers in front of a server such as
-// connect-go's: without them the client takes each replay for a protocol error. connect-go's own
-// protocol needs none of them, and gRPC itself has trailers, which are not kept.
+// addition to [DefaultHeaders]. Put them into Config.Headers in front of a server such as
+// connect-go's, because without them the client takes each replay for a protocol error.
+// connect-go's own protocol needs none of them, and gRPC itself has trailers, which are not kept.
 //
 // gRPC-Web answers a failure with status 200. So Config.Keep and Forgo see a success, the effect of
 // a failed call is not undone, and the failure is final. If you do not want that, let clients that
@@ -38,8 +38,8 @@ func GRPCWebHeaders() []string {
 	return []string{"Grpc-Encoding", "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin"}
 }
 
-// denied are never stored and never replayed: they speak of one client, one connection or
-// one moment.
+// denied headers are never stored and never replayed, because they concern one client, one
+// connection or one moment.
 var denied = nameSet(
 	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate",
 	"Proxy-Authenticate",
@@ -89,8 +89,8 @@ func (m *Middleware) mayReplay(name string) bool {
 }
 
 // storedHeaders returns the headers of an answer that are stored: those that may be kept, if the
-// handler has set or changed them. Headers of outer middleware are left out: it sets them again for
-// the request that gets the replay.
+// handler has set or changed them. Headers that outer middleware has set are left out, because it
+// sets them again for the request that gets the replay.
 func storedHeaders(names map[string]bool, before, sent http.Header) map[string][]string {
 	out := map[string][]string{}
 	for name, values := range sent {
@@ -106,7 +106,7 @@ func storedHeaders(names map[string]bool, before, sent http.Header) map[string][
 	return out
 }
 
-// replace sets the headers of w to those that the handler has left, without trailers and
+// replace sets the headers of w to the headers that the handler has left, except trailers and
 // Transfer-Encoding, because net/http frames the answer.
 func replace(w http.ResponseWriter, sent http.Header) {
 	h := w.Header()

@@ -5,9 +5,9 @@ import (
 	"reflect"
 )
 
-// KeepIETF keeps every answer except those that say that nothing began, or that the cause may pass:
-// 401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429 and 5xx. A service whose 409 is
-// final needs a Keep of its own.
+// KeepIETF keeps every answer except the answers which mean that nothing began, or that the cause
+// may pass: 401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429 and 5xx. A service
+// whose 409 is final needs a Keep of its own.
 func KeepIETF(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,

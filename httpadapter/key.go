@@ -53,8 +53,8 @@ func bare(s string) bool {
 	return true
 }
 
-// parseString is RFC 8941, 4.2: an Item whose value is a String. Its parameters are read
-// and dropped.
+// parseString parses an Item of RFC 8941 (section 4.2) whose value is a String. Its parameters are
+// read and dropped.
 func parseString(line string) (string, bool) {
 	s, rest, ok := stringItem(line)
 	for ok && strings.HasPrefix(rest, ";") {
@@ -91,13 +91,14 @@ const (
 	tchars = alpha + digits + "!#$%&'*+-.^_`|~"
 )
 
-// span splits s after its longest prefix of these bytes.
+// span splits s after the longest prefix that consists of these bytes.
 func span(s, bytes string) (head, rest string) {
 	rest = strings.TrimLeft(s, bytes)
 	return s[:len(s)-len(rest)], rest
 }
 
-// parameter is one step of the loop in 4.2.3.2: a key and, after "=", a bare item.
+// parameter does one step of the loop in section 4.2.3.2: it reads a key and, after "=", a bare
+// item.
 func parameter(in string) (rest string, ok bool) {
 	if in == "" || strings.IndexByte(lower+"*", in[0]) < 0 {
 		return "", false
@@ -131,7 +132,7 @@ func bareItem(in string) (rest string, ok bool) {
 	return number(strings.TrimPrefix(in, "-"))
 }
 
-// number is 4.2.4, without its sign.
+// number parses a number as in section 4.2.4, without its sign.
 func number(in string) (rest string, ok bool) {
 	whole, rest := span(in, digits)
 	fraction, isDecimal := strings.CutPrefix(rest, ".")

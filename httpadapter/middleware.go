@@ -14,7 +14,7 @@ import (
 // Handler returns next behind the middleware. It can be used wherever middleware of net/http can
 // (chi: r.Use(m.Handler)). Put it around a whole gin or echo engine: m.Handler(engine). Put it
 // around the router, too, if the router keeps its position in the request's context, as chi does,
-// and the Runner may run a handler again, as a SQL one does.
+// and the Runner may run a handler again, as a SQL Runner does.
 //
 // Put authentication outside of it, for the [Scope], and also http.TimeoutHandler: inside, that
 // would answer 503 while the handler runs on, and the key would be free for a second run. Keep
@@ -67,7 +67,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 }
 
 // call is one request with a key. Each step before the handler runs reports whether the request
-// continues; if not, the step has answered it.
+// continues. If it does not continue, the step has answered it.
 type call struct {
 	m    *Middleware
 	w    http.ResponseWriter
@@ -144,8 +144,9 @@ func (c *call) admit() bool {
 	return true
 }
 
-// nested reports whether a middleware around this one already runs the key. Otherwise the request
-// would find itself in flight, and the outer middleware would handle that 409 as its answer.
+// nested reports whether a middleware around this one already runs the key. Otherwise the inner
+// middleware would find the key in flight, and the outer one would take that 409 for the handler's
+// answer.
 func (c *call) nested() bool {
 	outer, ok := c.r.Context().Value(callKey{}).(*call)
 	return ok && outer.key == c.key && outer.scope == c.scope
@@ -170,7 +171,8 @@ func (c *call) readBody() bool {
 
 // run claims the key and has the handler run under it. Until the handler begins, the Runner's
 // context ends with the client, so a client that leaves no longer waits for a key in flight.
-// Then the context leaves the client, because otherwise the answer would be lost with it.
+// From then on the context does not end with the client, because otherwise the answer would be lost
+// when the client leaves.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.m.fingerprint(c.r, c.body)
 	ctx, leave, end := ctxdetach.From(c.r.Context())
@@ -231,9 +233,9 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	return result, c.last.status >= 400, nil
 }
 
-// handle has the handler run. It catches a panic only if the effect has happened: the panic
-// continues when that is on record. Any other panic continues at once, and the Runner releases the
-// key, as it does for runtime.Goexit, which cannot be caught.
+// handle has the handler run. It catches a panic only if the effect has happened; the panic
+// continues when the effect is on record. Any other panic continues at once, and the Runner
+// releases the key, as it does for runtime.Goexit, which cannot be caught.
 func (c *call) handle(r *http.Request, run *handlerRun) {
 	returned := false
 	defer func() {
@@ -248,9 +250,10 @@ func (c *call) handle(r *http.Request, run *handlerRun) {
 	returned = true
 }
 
-// happened reports whether the effect of a handler that panics has happened and stays. It does if
-// the handler had begun an answer that says so, unless the Runner is Atomic and undoes the effect.
-// httputil.ReverseProxy, for example, panics when its upstream breaks off in the midst of a 200.
+// happened reports whether the effect of a handler that panics has happened and stays. The effect
+// has happened if the handler had begun an answer that says so, unless the Runner is Atomic and
+// undoes the effect. httputil.ReverseProxy, for example, panics when its upstream breaks off in the
+// midst of a 200.
 func (c *call) happened(forgo bool) bool {
 	if c.m.atomic || !c.last.wrote() {
 		return false
@@ -259,7 +262,7 @@ func (c *call) happened(forgo bool) bool {
 	return c.last.status < 400 && c.notKept(forgo) == nil
 }
 
-// goOn continues, after Run, the panic of a handler whose effect had happened.
+// goOn continues, after Run, the panic of a handler whose effect has happened.
 func (c *call) goOn(err error) {
 	log := c.m.cfg.Logger
 	if c.panicked != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
@@ -273,7 +276,8 @@ func (c *call) goOn(err error) {
 	panic(c.panicked)
 }
 
-// unkept returns why the answer of a handler that has returned is not kept, or nil.
+// unkept returns, for a handler that has returned, an error with the reason why its answer is not
+// kept, or nil if it is kept.
 func (c *call) unkept(ended, forgo bool) error {
 	err := errCancelled
 	if c.last.wrote() || !ended {
@@ -300,8 +304,8 @@ func (c *call) notKept(forgo bool) error {
 	return nil
 }
 
-// result returns what is stored of an answer that is kept. An answer that cannot be replayed leaves
-// a tombstone, because its effect has happened.
+// result returns the bytes that are stored for an answer that is kept. An answer that cannot be
+// replayed leaves a tombstone, because its effect has happened.
 func (c *call) result() []byte {
 	rec := c.last
 	c.tooMuch, c.short = rec.over, rec.incomplete()

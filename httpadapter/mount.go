@@ -14,21 +14,21 @@ import (
 var mountedWrong = problem.Problem{Name: "mounted-wrong", Status: 500,
 	Title: "The service has mounted this middleware in a way that does not work.", Final: true}
 
-// wrongMount is an adapter of a framework that passes a handler whose answer is not the answer of
-// the request.
+// wrongMount is a framework's adapter that passes a handler to the middleware whose answer is not
+// the final answer of the request.
 type wrongMount struct {
 	call string         // as users write it
 	file *regexp.Regexp // the source file of the handler that it passes
-	// part of that function's name, which other handlers of the file do not have
+	// a part of the handler function's name that other functions of the file do not have
 	inner string
 	why   string
 	right string // the line to write instead
 }
 
-// wrongMounts are those of echo and fiber. fiber's runs the route after the middleware has
-// returned; echo's turns the route's error into an answer after that. A module may have any
-// version, be in the cache or vendored, or be built with -trimpath: the end of the path is always
-// the same.
+// wrongMounts are the adapters of echo and fiber. The one of fiber runs the route after the
+// middleware has returned; the one of echo turns the route's error into an answer after that. The
+// patterns match the end of the file's path, because that is the same for every version of a
+// module, in the cache or vendored, and with -trimpath.
 var wrongMounts = []*wrongMount{
 	{
 		call:  "echo.WrapMiddleware(m.Handler)",
@@ -47,8 +47,8 @@ var wrongMounts = []*wrongMount{
 	},
 }
 
-// mountOf returns the wrong mount that has passed next, or nil. It goes by the source file of
-// next's function, which stays the same when the function was inlined into its caller.
+// mountOf returns the wrong mount that has passed next, or nil. It recognizes the source file of
+// next's function, which is the same even if the function was inlined into its caller.
 func mountOf(next http.Handler) *wrongMount {
 	v := reflect.ValueOf(next)
 	if v.Kind() != reflect.Func || v.IsNil() {

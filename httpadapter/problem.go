@@ -10,7 +10,7 @@ import (
 // Problem is an answer that the middleware gives in its own name, instead of the handler's.
 // docs/reference/http.md lists them.
 type Problem struct {
-	// Name is one of the page's, such as "in-flight".
+	// Name is one of the names on that page, such as "in-flight".
 	Name string
 	// Title is one sentence, the same for every problem of the name.
 	Title string
@@ -21,9 +21,10 @@ type Problem struct {
 	// Instance is "urn:onceward:" and the ID of the request's record; empty if the request cannot
 	// have a record.
 	Instance string
-	// RetryAfter is when the client may try again; 0: not said. It is sent as Retry-After.
+	// RetryAfter is after how long the client may try again. 0 means that the answer does not say.
+	// It is sent as Retry-After.
 	RetryAfter time.Duration
-	// Final says that no retry will be answered otherwise. It is sent as Do-Not-Retry.
+	// Final means that every retry will get the same answer. It is sent as Do-Not-Retry.
 	Final bool
 }
 

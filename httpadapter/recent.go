@@ -1,7 +1,7 @@
 package httpadapter
 
-// recent is a map of at most twice half entries. It forgets what was put in longest ago: when its
-// younger half is full, it drops the older half.
+// recent is a map of at most twice half entries. It forgets the oldest entries: when its younger
+// half is full, it drops the older half.
 type recent[K comparable, V any] struct {
 	half       int
 	young, old map[K]V

@@ -36,8 +36,8 @@ func (k RecordKey) ID(namespace string) (driver.ID, error) {
 	return driver.NewID(namespace, k.Scope(), k.Key)
 }
 
-// DefaultRoute is the Route of a Config that has none and no SameHost: host and path of a request
-// in one spelling. It reads Host, TLS, and RequestURI or URL.
+// DefaultRoute is used for a Config that has neither a Route nor a SameHost. It returns the host
+// and the path of a request in one spelling. It reads Host, TLS, and RequestURI or URL.
 func DefaultRoute(r *http.Request) string { return normalHost(r) + requestPath(r) }
 
 // name is the ID of the request's record, for logs and answers.

@@ -14,8 +14,8 @@ var (
 		"httpadapter: the body was read before the middleware: put what reads it inside")
 )
 
-// readBody reads the whole body. Any error except errRequestTooLarge and errBodyTaken is one of the
-// connection.
+// readBody reads the whole body. Any error except errRequestTooLarge and errBodyTaken is an error
+// of the connection.
 func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
 		return nil, errRequestTooLarge // a client that waits for a 100 sends nothing
@@ -32,9 +32,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 			return nil, err
 		}
 	}
-	// A body that the connection breaks off ends with an error. So if bytes are missing here, other
-	// code has read them, and two different requests would look the same. If the length is not
-	// known, this is noticed only when the whole body was read and parsed as a form.
+	// If the connection breaks off a body, reading it ends with an error. So if bytes are missing
+	// here without an error, other code has read them, and two different requests would look the
+	// same. If the length is not known, this check notices it only when other code has read the
+	// whole body and parsed it as a form.
 	if int64(buf.Len()) < r.ContentLength ||
 		buf.Len() == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		return nil, errBodyTaken
@@ -42,8 +43,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	return buf.Bytes(), nil
 }
 
-// withBody returns the request for one run of the handler: as it came in, with a body of its own,
-// and without what an earlier run may have parsed or changed.
+// withBody returns the request for one run of the handler. The request is as it came in, has a body
+// of its own, and has nothing that an earlier run may have parsed or changed.
 func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	c := r.Clone(ctx)
 	c.Body = io.NopCloser(bytes.NewReader(body))
@@ -54,7 +55,7 @@ func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 }
 
 // removeFiles removes the temporary files of a multipart form of withBody's request. net/http
-// removes only those of its own request.
+// removes only the files of its own request.
 func removeFiles(r *http.Request) {
 	if r.MultipartForm != nil {
 		_ = r.MultipartForm.RemoveAll() // as net/http does: nobody could do more about it

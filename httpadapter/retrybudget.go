@@ -20,34 +20,35 @@ const (
 
 // RetryBudgetConfig says how many retries a [RetryBudget] accepts of each principal.
 type RetryBudgetConfig struct {
-	// Ratio is the part of a retry that each new request adds to the budget. Default 0.1, one retry
-	// for ten requests.
+	// Ratio is how many retries each new request adds to the budget. Default 0.1, one retry for ten
+	// requests.
 	Ratio float64
 	// PerSecond is the number of retries that each second adds, so that a client without new
 	// requests may retry, too. Default 1.
 	PerSecond float64
-	// Most is the largest number of retries that a budget can hold, and what it holds at the
-	// beginning. At least 1. Default 10.
+	// Most is the largest number of retries that a budget can hold, and the number that it holds at
+	// the beginning. At least 1. Default 10.
 	Most float64
 	// Principals bounds how many principals are remembered, with a little more than 16 bytes each.
 	// If there are more, those that have sent nothing for longest are forgotten and begin again
 	// with Most. Default 10,000.
 	Principals int
 	// Keys bounds how many keys of all principals are remembered, with a little more than 8 bytes
-	// each. The first retry of a key that is forgotten costs a claim before it counts. Default
+	// each. The first retry of a forgotten key costs a claim before it counts as a retry. Default
 	// 100,000.
 	Keys int
 }
 
 // RetryBudget bounds the retries of each principal to a part of its requests, at the server. Each
 // principal has a bucket of tokens, as a client has in retry.Budget. Each new request adds Ratio
-// tokens, and each second adds PerSecond. Each retry takes one token, and is refused if there is
-// none. New requests are never refused. Without a RetryBudget, the retries of one client that has
+// tokens, and each second adds PerSecond. Each retry takes one token, and is refused if there is no
+// token. New requests are never refused. Without a RetryBudget, the retries of one client that has
 // no budget of its own can use up all that a service in trouble can still do.
 //
 // A request is a retry if it says so (Config.IsRetry), if this process has seen its key before, or
-// if the Runner finds its key. A retry that only the Runner finds has already cost a claim, so it
-// is answered, and counted. Each process counts by itself, so n processes accept n times as much.
+// if the Runner finds its key. A retry that only the Runner recognizes has already cost a claim, so
+// it is not refused, but it is counted. Each process counts by itself, so n processes accept n
+// times as much.
 //
 // One RetryBudget may serve several middlewares, and the interceptor of package grpcadapter: a
 // principal is then counted in all of them together. It is safe for concurrent use, starts no
@@ -108,10 +109,10 @@ func badBudget(field, format string, args ...any) error {
 		Reason: fmt.Sprintf(format, args...)}
 }
 
-// Admit counts a request of principal with a key before it is claimed; scope is that of the key.
-// marked says that the request calls itself a retry. If wait is above zero, the request is refused,
-// and wait is how long it takes until the principal has a token again. Otherwise the request
-// continues: call [Admission.Found] with its result.
+// Admit counts a request of principal with a key before the key is claimed; scope is the scope of
+// the key. marked reports that the request calls itself a retry. If wait is above zero, the request
+// is refused, and wait is the time until the principal has a token again. Otherwise the request
+// continues, and the caller must call [Admission.Found] with its result.
 func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admission,
 	wait time.Duration) {
 	if b == nil {
@@ -144,16 +145,18 @@ func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admiss
 	return a, 0
 }
 
-// oneRetry is what a retry needs: one token, less the rounding error of adding up its parts.
+// oneRetry is how many tokens a retry needs: one token, less the rounding error of adding up parts
+// of a token.
 const oneRetry = 1 - 1e-6
 
-// until returns how long it takes, without new requests, until tokens have become one.
+// until returns how long it takes, without new requests, until the tokens have grown to one.
 func (b *RetryBudget) until(tokens float64) time.Duration {
 	seconds := min((1-tokens)/b.cfg.PerSecond, maxRetryWait.Seconds())
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// maxRetryWait bounds the wait that a refused retry is told, however small PerSecond is.
+// maxRetryWait bounds the wait that the answer to a refused retry names, however small PerSecond
+// is.
 const maxRetryWait = time.Hour
 
 // Admission is a request that a [RetryBudget] has let continue. The zero Admission belongs to no
@@ -164,8 +167,8 @@ type Admission struct {
 	retry     bool
 }
 
-// Found counts the request as a retry after all, if the result of [Runner.Run] shows that its key
-// was there before and Admit took it for new.
+// Found counts the request as a retry after all, if Admit took it for new and the result of
+// [Runner.Run] shows that its key existed before.
 func (a Admission) Found(res *dedup.Result[[]byte]) {
 	if a.budget == nil || a.retry || !repeated(res) {
 		return
@@ -177,7 +180,7 @@ func (a Admission) Found(res *dedup.Result[[]byte]) {
 	b.put(a.principal, max(0, b.tokens(a.principal)-b.cfg.Ratio-1))
 }
 
-// repeated reports whether the key was there before its claim.
+// repeated reports whether the key existed before this claim.
 func repeated(res *dedup.Result[[]byte]) bool {
 	switch res.Outcome {
 	case dedup.Duplicate, dedup.InFlight, dedup.Mismatch, dedup.Uncertain:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// sameHost is the host of a request as keys and fingerprints have it: [normalHost], passed through
-// Config.SameHost.
+// sameHost returns the host of a request as keys and fingerprints contain it: the result of
+// [normalHost], passed through Config.SameHost.
 func (c *Config) sameHost(r *http.Request) string {
 	host := normalHost(r)
 	if c.SameHost != nil {
@@ -16,10 +16,10 @@ func (c *Config) sameHost(r *http.Request) string {
 	return host
 }
 
-// normalHost is r.Host in one spelling: lower case, without the default port of its scheme and
-// without the dot that ends a fully qualified name (RFC 9110, 4.2.3; RFC 3986, 6.2.3). Behind
-// something that ends TLS the scheme is not known. So without TLS the default ports of http and
-// https are both removed: https://api.example:443 must not be another host there.
+// normalHost returns r.Host in one spelling: lower case, without the default port of its scheme and
+// without the dot that ends a fully qualified name (RFC 9110, 4.2.3; RFC 3986, 6.2.3). Behind a
+// proxy that ends TLS, the scheme is not known. So without TLS the default ports of http and https
+// are both removed. Otherwise https://api.example:443 would be another host behind such a proxy.
 func normalHost(r *http.Request) string {
 	host := strings.ToLower(r.Host)
 	ports := []string{":443", ":"} // an empty port is the default one
@@ -39,13 +39,14 @@ func normalHost(r *http.Request) string {
 	return strings.TrimSuffix(name, ".") + port
 }
 
-// unclosed reports whether s ends within an IPv6 address: a colon after s does not begin a port.
+// unclosed reports whether s ends within an IPv6 address. If so, a colon after s does not begin a
+// port.
 func unclosed(s string) bool {
 	return strings.HasPrefix(s, "[") && !strings.HasSuffix(s, "]")
 }
 
-// requestPath is the path of the request line in one spelling: http.StripPrefix does not
-// change it.
+// requestPath returns the path of the request line in one spelling. http.StripPrefix does not
+// change that line.
 func requestPath(r *http.Request) string {
 	target := r.RequestURI
 	if target == "" { // a request that did not come from a server
@@ -59,9 +60,9 @@ func requestPath(r *http.Request) string {
 	return normalPath(target)
 }
 
-// normalPath decodes the escapes of unreserved characters, which never change what a path
-// names, and writes the hex digits of all others in upper case (RFC 3986, 6.2.2). Those stay
-// escaped: "%2F" is no "/".
+// normalPath decodes the escapes of unreserved characters, which never change what a path names
+// (RFC 3986, 6.2.2). All other characters stay escaped, because "%2F" is not a "/". Their hex
+// digits are written in upper case.
 func normalPath(path string) string {
 	if !strings.Contains(path, "%") {
 		return path

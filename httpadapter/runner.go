@@ -12,23 +12,24 @@ import (
 // transaction of the effect.
 //
 // A Runner is safe for concurrent use. If it has a method Atomic() bool that returns true, effect
-// and record are one: a release undoes the effect, and Step and MarkIrreversible of package dedup
-// do not work. A wrapper of such a Runner must have that method, too, or half of what a panicking
-// handler has written is committed. A method Namespace() string says to which namespace its keys
-// belong, so that logs and answers can name the ID of a record.
+// and record are one transaction: a release undoes the effect, and Step and MarkIrreversible of
+// package dedup do not work. A wrapper of such a Runner must have that method, too, or half of what
+// a panicking handler has written is committed. If it has a method Namespace() string, that returns
+// the namespace of its keys, so that logs and answers can name the ID of a record.
 type Runner interface {
-	// Run calls effect unless the key is done, and returns the result that is kept: that of this
-	// call with the outcome Acquired, or that of an earlier call with Duplicate. For a key that is
-	// done without a result (an operator's Mark), it returns dedup.ErrNoResult, or a nil value. A
-	// Runner that has to begin again may call effect again, but never twice at a time.
+	// Run calls effect unless the key is done, and returns the result that is kept. The outcome is
+	// Acquired for a result of this call, and Duplicate for a result of an earlier call. For a key
+	// that is done without a result (an operator's Mark), it returns dedup.ErrNoResult, or a nil
+	// value. A Runner that has to begin again may call effect again, but never runs two calls at
+	// the same time.
 	//
 	// If effect returns undo, the result is kept, and everything else that effect has done in the
 	// Runner's transaction is undone. If effect returns an error, nothing is kept, the key is
 	// released, and Run returns the error. A result of effect is never nil.
 	//
-	// Otherwise the errors are those of [dedup.Do]. With ErrInFlight, Record.Remaining of the
-	// Result is what is left of the lease, or zero if that is not known. Acknowledge when
-	// [dedup.CanAck] is true of the error; that does not mean that there is a value.
+	// All other errors are errors of [dedup.Do]. With ErrInFlight, Record.Remaining of the Result
+	// is the time that is left of the lease, or zero if that is not known. Acknowledge when
+	// [dedup.CanAck] returns true for the error. That does not mean that there is a value.
 	Run(ctx context.Context, key string, effect Effect,
 		opts ...dedup.Option) (dedup.Result[[]byte], error)
 	// Window is how long a key is remembered; 0 means forever.
@@ -47,11 +48,12 @@ type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
 
 // Claimed returns the Runner that claims with d: one caller at a time runs an effect. The store of
 // d knows nothing of the effects, so undo does nothing. Its level is Claimed, or Asked with
-// Config.Resolve: an effect can run again after a crash between it and its record.
+// Config.Resolve: an effect can run again after a crash between the effect and its record.
 //
-// A nil d is an [*dedup.InputError]. So is a d with the Mode FailOpen, which would answer for an
-// effect without a record, or Observe, which runs everything. With SeenOnly the Runner keeps no
-// results, and its ResultLimit is 0: that is for webhooks, and [New] refuses it.
+// A nil d is an [*dedup.InputError]. A d with the Mode FailOpen is an error, too, because it would
+// answer for an effect without a record, and so is a d with the Mode Observe, because it runs
+// everything. With SeenOnly the Runner keeps no results, and its ResultLimit is 0. Such a Runner is
+// for webhooks; [New] refuses it.
 func Claimed(d *dedup.Deduper) (Runner, error) {
 	if d == nil {
 		return nil, &dedup.InputError{Field: "Deduper", Reason: "is nil"}
@@ -90,7 +92,7 @@ func (c *claimed) Run(ctx context.Context, key string, effect Effect,
 	}, opts...)
 }
 
-// Namespace returns that of the Deduper; see [Runner].
+// Namespace returns the namespace of the Deduper; see [Runner].
 func (c *claimed) Namespace() string { return c.d.Config().Namespace }
 
 // Window implements [Runner].

@@ -15,7 +15,7 @@ var errUnscoped = errors.New("httpadapter: unscoped")
 
 // Unscoped is the [Scope] of a service that has one client, or whose keys are secret and cannot be
 // guessed: everybody who sends the same key, method and route gets the same answer. A Scope may
-// return the results of Unscoped for such routes only.
+// call Unscoped and return its results, but only for such routes.
 func Unscoped(*http.Request) (string, error) { return "", errUnscoped }
 
 // scope is the scope of a key, as [RecordKey] has it.

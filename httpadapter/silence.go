@@ -25,15 +25,15 @@ const silencePause = 100 * time.Millisecond
 const silentRoutes = 1000
 
 // silent reports whether the handler has returned without an answer, and Config.EmptyAnswer does
-// not say that its silence is one. r is the request as the handler has left it; a router inside may
-// have set its pattern. net/http makes a 200 of silence. But some adapters of frameworks run the
-// route after the middleware has returned, or write its error outside of the middleware: then a
-// failure would be recorded as that 200.
+// not say that this silence is an answer. The request r is as the handler has left it; a router
+// inside may have set its pattern. net/http sends a 200 for silence. But some adapters of
+// frameworks run the route after the middleware has returned, or write the route's error outside of
+// the middleware. In both cases a failure would be recorded as that 200.
 func (c *call) silent(r *http.Request) bool {
 	return !c.last.wrote() && (c.m.cfg.EmptyAnswer == nil || !c.m.cfg.EmptyAnswer(r))
 }
 
-// keepSilence makes sure that a silent handler does not have its effect twice: an Atomic Runner
+// keepSilence makes sure that a silent handler does not have its effect twice. An Atomic Runner
 // undoes what the handler has done, and any other Runner must keep the key as uncertain.
 func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) error {
 	c.last.close()
@@ -69,8 +69,8 @@ func declareDoubt(ctx context.Context) error {
 	}
 }
 
-// answerSilence answers the request of a silent handler. The client must keep its key: with a new
-// one an effect that has happened would happen again.
+// answerSilence answers the request of a silent handler. The client must keep its key, because with
+// a new key an effect that has happened would happen again.
 func (c *call) answerSilence() {
 	p := noAnswer
 	p.Detail = "The handler wrote nothing. Its effect was undone, or had not begun."
@@ -82,7 +82,7 @@ func (c *call) answerSilence() {
 	c.write(p)
 }
 
-// silences are the routes whose first silence has been logged.
+// silences holds the routes whose first silence has been logged.
 type silences struct {
 	mu     sync.Mutex
 	routes map[string]bool

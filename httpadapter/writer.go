@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// ErrResponseTooLarge is returned by Write of a handler's ResponseWriter beyond
-// Config.ResponseLimit. The effect of the handler stays; its answer is lost.
+// ErrResponseTooLarge is the error of a handler's Write that exceeds Config.ResponseLimit. The
+// effect of the handler stays; its answer is lost.
 var ErrResponseTooLarge = errors.New("httpadapter: response is larger than Config.ResponseLimit")
 
-// errRunEnded is what a writer returns once its handler has returned.
+// errRunEnded is the error of a Write after the handler has returned.
 var errRunEnded = errors.New("httpadapter: write after the handler has returned")
 
 // recorder is the ResponseWriter of one run of a handler. It buffers everything, because the first
-// byte of an answer is sent after its record is written. Therefore it has no Unwrap, ReadFrom, Push
-// or Hijack: with them a handler would reach the writer behind it.
+// byte of an answer is sent after its record is written. It has no Unwrap, ReadFrom, Push or
+// Hijack, because with them a handler would reach the writer behind it.
 type recorder struct {
 	w      http.ResponseWriter
 	method string
@@ -47,8 +47,8 @@ func (r *recorder) Header() http.Header {
 	return r.header
 }
 
-// WriteHeader implements [http.ResponseWriter], and as there the first call counts. Each 1xx except
-// 101 is sent at once.
+// WriteHeader implements [http.ResponseWriter]: only the first call counts. Each 1xx except 101 is
+// sent at once.
 func (r *recorder) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic(fmt.Sprintf("httpadapter: invalid status %d", status)) // as net/http does
@@ -69,7 +69,8 @@ func (r *recorder) begin(status int) {
 	r.status, r.sent = status, r.Header().Clone()
 }
 
-// inform sends a 1xx, with the headers as they are now, and restores the headers of the writer.
+// inform sends a 1xx with the headers as they are now, and then restores the headers of the real
+// writer.
 func (r *recorder) inform(status int) {
 	h := r.w.Header()
 	before := maps.Clone(h)
@@ -132,7 +133,7 @@ func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
 }
 
-// close ends the run: a later write is an error.
+// close ends the run. Every later write returns an error.
 func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +161,7 @@ func (r *recorder) finish() {
 	}
 }
 
-// declared is the Content-Length that the handler has announced, and -1 without one.
+// declared returns the Content-Length that the handler has announced, or -1 if there is none.
 func (r *recorder) declared() int64 {
 	if values := r.sent["Content-Length"]; len(values) == 1 {
 		if n, err := strconv.ParseInt(values[0], 10, 64); err == nil && n >= 0 {
@@ -177,7 +178,7 @@ func (r *recorder) incomplete() bool {
 		r.declared() > int64(len(r.body))
 }
 
-// send writes the answer to the real writer; tell adds headers to it.
+// send writes the answer to the real writer. The function tell adds headers to it.
 func (r *recorder) send(tell func()) {
 	replace(r.w, r.sent)
 	tell()

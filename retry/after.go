@@ -10,7 +10,7 @@ import (
 // RetryAfter returns how long a response asks to be left alone: its Retry-After, in seconds or as a
 // date in any of HTTP's three forms (RFC 9110, 10.2.3 and 5.6.7). It returns false if the field is
 // missing or has anything else in it, such as a negative or fractional number. A date in the past
-// is 0; a number beyond what a duration holds is the longest one.
+// gives 0, and a number that a duration cannot hold gives the longest duration.
 //
 // A date is compared with the response's own Date field, because the clocks of two machines differ;
 // now is used if that one is missing or unreadable.
@@ -32,7 +32,7 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return max(0, at.Sub(now)), true
 }
 
-// seconds parses digits. More than a duration holds is the longest duration.
+// seconds parses digits. A number that a duration cannot hold becomes the longest duration.
 func seconds(digits string) time.Duration {
 	const most = math.MaxInt64 / int64(time.Second)
 	var n int64

@@ -68,7 +68,7 @@ func (c *call) unsent(err error, last failure) error {
 	return c.gaveUp(NotRepeatable, err)
 }
 
-// attempt sends once, or once and a hedge, and returns what came of it.
+// attempt sends the request once, or once and a hedge, and returns the outcome.
 func (c *call) attempt(ctx context.Context) (*flight, error) {
 	limit := c.timeout()
 	f, err := c.launch(ctx, limit)
@@ -111,7 +111,7 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 	return f, nil
 }
 
-// judge ends the timeout of an attempt, and says what its outcome means.
+// judge ends the timeout of an attempt, and returns what its outcome means.
 func (c *call) judge(f *flight) (Class, failure) {
 	class := Final
 	if f.err == nil {

@@ -52,7 +52,8 @@ func (c *attemptLoop) once(why Reason) {
 // retries reports whether this call may send again by itself.
 func (c *attemptLoop) retries() bool { return c.Attempts > 1 }
 
-// late is why no attempt may begin d from now; 0 if one may.
+// late returns the reason why no attempt may begin at the time d from now, or 0 if one may begin
+// then.
 func (c *attemptLoop) late(d time.Duration) Reason {
 	switch {
 	case !c.deadline.IsZero() && time.Until(c.deadline) <= d:
@@ -63,8 +64,8 @@ func (c *attemptLoop) late(d time.Duration) Reason {
 	return 0
 }
 
-// timeout returns the timeout of the attempt that begins now; 0 for none. With a deadline, each
-// remaining attempt may use an equal part of the remaining time.
+// timeout returns the timeout of the attempt that begins now, or 0 if it has none. With a deadline,
+// each remaining attempt may use an equal part of the remaining time.
 func (c *attemptLoop) timeout() time.Duration {
 	if c.deadline.IsZero() {
 		return c.AttemptTimeout
@@ -80,8 +81,8 @@ func (c *attemptLoop) timeout() time.Duration {
 	return share
 }
 
-// pause returns how long to wait after f, or why there is no next attempt. A token is taken last,
-// when nothing else stands in the way.
+// pause returns how long to wait after the failure f, or why there is no next attempt. It takes a
+// token last, when nothing else prevents the next attempt.
 func (c *attemptLoop) pause(f failure) (time.Duration, Reason) {
 	if c.limit != 0 && (!f.wait || !c.repeatable) {
 		return 0, c.limit
@@ -126,9 +127,9 @@ func (c *attemptLoop) refund() {
 	}
 }
 
-// patient reports whether a wait of d for an answer in flight elsewhere ends in time, and the send
-// after it too. That send is assumed to take as long as the one before: a layer below that has just
-// waited will wait again.
+// patient reports whether a wait of d for an answer in flight elsewhere ends in time, and also the
+// send after that wait. That send is assumed to take as long as the one before: a layer below that
+// has just waited will wait again.
 func (c *attemptLoop) patient(d time.Duration) bool {
 	if c.waitUntil.IsZero() {
 		c.waitUntil = c.began.Add(c.longest) // so a wait in a layer below counts
@@ -136,7 +137,7 @@ func (c *attemptLoop) patient(d time.Duration) bool {
 	return plus(d, time.Since(c.began)) <= time.Until(c.waitUntil)
 }
 
-// event is the event of f for OnRetry.
+// event returns the Event that OnRetry gets for the failure f.
 func (c *attemptLoop) event(f failure, delay time.Duration, gaveUp Reason) Event {
 	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait,
 		GaveUp: gaveUp}
@@ -146,7 +147,8 @@ func (c *attemptLoop) gaveUp(why Reason, err error) error {
 	return &GaveUpError{Attempts: c.sends, Reason: why, Err: err}
 }
 
-// plus adds durations that are not negative; a sum that would overflow is the longest one.
+// plus adds durations that are not negative. It returns the longest duration if the sum would
+// overflow.
 func plus(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

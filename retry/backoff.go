@@ -8,15 +8,15 @@ import (
 )
 
 // Jitter is the way in which waits are spread, so that a thousand clients that failed together do
-// not come back together. The three are those of the AWS Architecture Blog, "Exponential Backoff
-// And Jitter" (2015, updated 2023).
+// not come back together. The three ways are those of the AWS Architecture Blog, "Exponential
+// Backoff And Jitter" (2015, updated 2023).
 type Jitter uint8
 
 const (
 	// Full waits rand(0, min(Cap, Base*2^n)) after n+1 failures. It spreads best and is the
 	// default; a single wait may be close to zero.
 	Full = Jitter(backoff.Full)
-	// Equal waits half of min(Cap, Base*2^n) and adds rand(0, that half): never less than half.
+	// Equal waits half of min(Cap, Base*2^n) plus rand(0, that half), so never less than that half.
 	Equal = Jitter(backoff.Equal)
 	// Decorrelated waits min(Cap, rand(Base, 3*the wait before)).
 	Decorrelated = Jitter(backoff.Decorrelated)
@@ -45,14 +45,15 @@ func (b Backoff) Validate() error {
 	return nil
 }
 
-// Delay returns one wait. Failures counts those before the last one: 0 after the first. Prev is the
-// wait before, 0 at first; only Decorrelated looks at it. The result is never negative, never above
-// Cap and does not overflow. It draws from math/rand/v2 and may be called concurrently.
+// Delay returns one wait. Failures is the number of failures before the last one: 0 after the first
+// failure. Prev is the previous wait, and 0 at first; only Decorrelated uses it. The result is
+// never negative, never above Cap and does not overflow. It draws from math/rand/v2 and may be
+// called concurrently.
 func (b Backoff) Delay(failures int, prev time.Duration) time.Duration {
 	return b.policy().Delay(failures, prev, nil)
 }
 
-// least is Base, or its default: the shortest wait for what is in flight.
+// least returns Base or its default, which is the shortest wait for an answer in flight.
 func (b Backoff) least() time.Duration {
 	base := b.Base
 	if base == 0 {

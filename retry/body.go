@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// outgoing is the body of a request: the first reader, and a function that makes further ones.
+// outgoing is the body of a request: the first reader, and a function that makes further readers.
 type outgoing struct {
 	first io.ReadCloser // nil once it has been handed out
 	again func() (io.ReadCloser, error)
@@ -74,7 +74,7 @@ func (o *outgoing) close() {
 	}
 }
 
-// held is a response's body whose request is under way until it is closed.
+// held is a response's body. Its request counts as under way until the body is closed.
 type held struct {
 	io.ReadCloser
 	release func()
@@ -86,13 +86,13 @@ func (h held) Close() error {
 	return h.ReadCloser.Close()
 }
 
-// heldConn is held for a body that can be written to: that of 101 Switching Protocols.
+// heldConn is a held body that can also be written to, as the body of 101 Switching Protocols can.
 type heldConn struct {
 	held
 	io.Writer
 }
 
-// hold arranges that release is called when resp's body is closed, or now if it has none.
+// hold makes sure that release is called when resp's body is closed, or now if resp has no body.
 func hold(resp *http.Response, release func()) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		release()

@@ -15,26 +15,27 @@ const (
 
 // BudgetConfig says how many retries a [Budget] pays for.
 type BudgetConfig struct {
-	// Ratio is the part of a retry that each request pays in. Default: [DefaultRatio], one retry
-	// for ten requests.
+	// Ratio is how many tokens each request pays in; a retry costs one. Default: [DefaultRatio],
+	// one retry for ten requests.
 	Ratio float64
 	// Floor is the number of tokens before the first request, for clients that send few requests.
-	// Default: [DefaultFloor]; a very small number for none.
+	// Default: [DefaultFloor]; set a very small number for no tokens.
 	Floor float64
-	// Most is the largest number of tokens that requests can save up. An outage can begin with so
-	// many retries on top of Ratio. For thousands of requests a second set it to some seconds of
-	// Ratio times that rate. Default: [DefaultMost], or Floor where that is larger.
+	// Most is the largest number of tokens that requests can save up. When an outage begins, so
+	// many retries are possible in addition to Ratio. For thousands of requests a second, set Most
+	// to some seconds of Ratio times that rate. Default: [DefaultMost], or Floor where that is
+	// larger.
 	Most float64
 }
 
-// Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
-// Ratio of a token in, each retry and each hedge takes one out. If a retry is not sent, because a
-// breaker is open or the caller has gone, it gives its token back. So of n requests at most Floor +
-// Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload"
-// in Google's "Site Reliability Engineering", whose share is 10 % as well.
+// Budget is a bucket of tokens that bounds retries to a part of the requests. Each request puts
+// Ratio tokens in, and each retry and each hedge takes one token out. If a retry is not sent,
+// because a breaker is open or the caller has gone, it gives its token back. So of n requests at
+// most Floor + Ratio*n are sent again, whatever fails. It is the per-client retry budget of
+// "Handling Overload" in Google's "Site Reliability Engineering", whose share is 10 % as well.
 //
 // A Budget is safe for concurrent use, keeps no goroutine and counts in millionths. Use one Budget
-// for each service: two services that share it pay for each other's outage.
+// for each service, because two services that share a Budget pay for each other's outage.
 type Budget struct {
 	tokens       atomic.Int64 // millionths
 	ratio, limit int64

@@ -18,11 +18,11 @@ const (
 	DefaultClass Class = iota
 	// Final: return the response.
 	Final
-	// Again: another attempt, if the request may be repeated.
+	// Again means that another attempt is worth it, if the request may be repeated.
 	Again
-	// Wait: a request with the same key is in flight, or its outcome is being looked up; ask again
-	// for its answer. A wait costs neither an attempt nor a token of the budget. It lasts at most
-	// [TransportConfig].MaxWait, and happens under [NoRetry] too.
+	// Wait means that a request with the same key is in flight, or that its outcome is being looked
+	// up. Ask again for its answer. A wait costs neither an attempt nor a token of the budget. It
+	// lasts at most [TransportConfig].MaxWait, and happens under [NoRetry] too.
 	Wait
 )
 
@@ -42,12 +42,12 @@ func StatusClass(status int) Class {
 	return Final
 }
 
-// idempotent are the methods of RFC 9110, 9.2.2, whose repetition asks for nothing new.
+// idempotent holds the methods of RFC 9110, 9.2.2, whose repetition asks for nothing new.
 func idempotent(method string) bool {
 	return safe(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
-// safe are the methods of RFC 9110, 9.2.1. An empty one is GET to net/http.
+// safe are the methods of RFC 9110, 9.2.1. net/http takes an empty method for GET.
 func safe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -56,7 +56,7 @@ func safe(method string) bool {
 	return false
 }
 
-// replayedHeader marks a stored answer: a repetition would bring the same.
+// replayedHeader marks a stored answer. A repeated request would get the same answer.
 const replayedHeader = "Idempotent-Replayed"
 
 // class decides about a response. A keyed 409 with the problem in-flight or uncertain comes from a
@@ -91,8 +91,8 @@ const (
 	sniffTime  = 10 * time.Second
 )
 
-// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. It
-// leaves the body readable from its start.
+// problemType returns the last part of the type of a problem+json (RFC 9457), and "" for any other
+// response. It leaves the body readable from its start.
 func problemType(resp *http.Response) string {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/problem+json" || resp.Body == nil {
@@ -119,7 +119,7 @@ type joined struct {
 	io.Closer
 }
 
-// failing is the rest of a body that could not be read.
+// failing stands for the rest of a body that could not be read.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -24,19 +24,20 @@ type TransportConfig struct {
 	// caller's context. With a nil Budget the Transport makes its own: make a Transport for each
 	// service.
 	Policy Policy
-	// Key names the operation of a request that has no Idempotency-Key and whose method is not
-	// idempotent; "" for none. It is not called for PUT and DELETE, which are repeated without a
-	// key: to send one there, or a value without quotes, set the header. The key is sent in the
-	// double quotes of the draft (RFC 8941, 3.3.3). So it has at most 255 visible ASCII characters,
-	// quotes included, without quotes and backslashes of its own. For any other key, and for an
-	// error of Key, RoundTrip returns an error and sends nothing. It may be called concurrently.
-	// Default: none.
+	// Key returns the key for the operation of a request that has no Idempotency-Key and whose
+	// method is not idempotent; "" means no key. It is not called for PUT and DELETE, which are
+	// repeated without a key: to send one there, or a value without quotes, set the header. The key
+	// is sent in the double quotes of the draft (RFC 8941, 3.3.3). So it has at most 255 visible
+	// ASCII characters, quotes included, without quotes and backslashes of its own. For any other
+	// key, and for an error of Key, RoundTrip returns an error and sends nothing. It may be called
+	// concurrently. Default: none.
 	Key func(*http.Request) (string, error)
-	// GenerateKeys says that the target of a request honors keys: it runs each effect once for a
-	// key. A request to it gets a random key of 130 bits if it has none and its method is not
-	// idempotent (PUT and DELETE are), and requests with a key may be hedged. Every attempt of one
-	// RoundTrip, and every hop of its redirects, has the same key; a request that the caller makes
-	// again has another. It may be called concurrently. Default: no target does.
+	// GenerateKeys reports that the target of a request honors keys: it runs each effect once for a
+	// key. A request to such a target gets a random key of 130 bits if it has no key and its method
+	// is not idempotent (PUT and DELETE are idempotent). Requests with a key may then be hedged.
+	// Every attempt of one RoundTrip, and every hop of its redirects, has the same key. A request
+	// that the caller makes again has another key. It may be called concurrently. Default: no
+	// target does.
 	GenerateKeys func(*http.Request) bool
 	// Breaker guards the one service that the Transport calls. Default: none.
 	Breaker Breaker
@@ -54,32 +55,32 @@ type TransportConfig struct {
 	// Statuses returns the class of a status, or [DefaultClass] to leave it to the rule. The rule
 	// is [StatusClass], and [Wait] for a 409 to a request with a key, if it is a problem+json (RFC
 	// 9457) whose type ends in "in-flight", or in "uncertain" with Retry-After. A response with
-	// Do-Not-Retry or Idempotent-Replayed is [Final] whatever Statuses says: another would be the
-	// same. It may be called concurrently. Default: the rule.
+	// Do-Not-Retry or Idempotent-Replayed is [Final] whatever Statuses says, because another
+	// response would be the same. It may be called concurrently. Default: the rule.
 	Statuses func(status int) Class
-	// MaxWait is the longest time for which one request waits for the answer of another in flight.
-	// It counts from the send that first got the 409, and includes another send as long as the last
-	// one. Then the 409 is returned: an uncertain key may stay uncertain until an operator settles
-	// it. Default: [DefaultMaxWait].
+	// MaxWait is the longest time for which one request waits for the answer of another request in
+	// flight. It counts from the send that first got the 409, and includes one more send, which is
+	// assumed to take as long as the last one. After MaxWait the 409 is returned, because an
+	// uncertain key may stay uncertain until an operator settles it. Default: [DefaultMaxWait].
 	MaxWait time.Duration
-	// Foreign says that the target of a request must not get Do-Not-Retry. The context of the
-	// request still carries [NoRetry]. It may be called concurrently. Default: no target is
-	// foreign.
+	// Foreign reports that the target of a request must not get the header Do-Not-Retry. The
+	// context of the request still carries [NoRetry]. It may be called concurrently. Default: no
+	// target is foreign.
 	Foreign func(*http.Request) bool
 }
 
 // Breaker is a circuit breaker. Each permit is answered by exactly one Record: failures are network
 // errors, timeouts and 5xx. A hedge that lost to an answer is a success, because its service has
 // answered. A request that its caller has canceled proves nothing, and neither does a hedge that
-// lost to an error or a 5xx. For these ReleasePermit() is called if the breaker has that method,
-// and otherwise RecordFailure: a breaker that is half open must get its permit back, and must not
+// lost to an error or a 5xx. For these, ReleasePermit() is called if the breaker has that method,
+// and otherwise RecordFailure, because a half-open breaker must get its permit back, and must not
 // close without evidence. All methods may be called concurrently.
 type Breaker interface {
 	// TryAcquirePermit reports whether a request may be sent now, without waiting.
 	TryAcquirePermit() bool
-	// RecordSuccess answers a permit: the service answered, and not with 5xx.
+	// RecordSuccess answers a permit after the service has answered with something other than 5xx.
 	RecordSuccess()
-	// RecordFailure answers a permit: the service did not answer, or answered with 5xx.
+	// RecordFailure answers a permit after the service has not answered, or has answered with 5xx.
 	RecordFailure()
 }
 

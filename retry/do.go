@@ -17,11 +17,11 @@ import (
 // below does. Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the
 // attempt: make it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
 //
-// An error that is not retryable is returned as fn returned it. A retryable one that gets no other
-// attempt is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first error.
-// If ctx ends before the first attempt, Do returns the context's error and its cause; if ctx ends
-// during a wait, a GaveUpError. A bad policy, or a nil fn, is an error that names it. With an
-// error Do returns the zero T.
+// An error that is not retryable is returned as fn returned it. A retryable error that gets no
+// further attempt is wrapped in a [*GaveUpError] with the reason. Under [NoRetry] this happens to
+// the first error. If ctx ends before the first attempt, Do returns the context's error and its
+// cause; if ctx ends during a wait, a GaveUpError. A bad policy, or a nil fn, is an error that
+// names it. With an error Do returns the zero T.
 //
 // Do is safe for concurrent use, starts no goroutine, and lets panics of fn pass.
 func Do[T any](ctx context.Context, p Policy,
@@ -71,7 +71,7 @@ func try[T any](ctx context.Context, c *attemptLoop, fn func(context.Context, in
 	return fn(inner, c.sends)
 }
 
-// rest reports f to OnRetry and waits. Its error says why there is no next attempt.
+// rest reports the failure f to OnRetry and waits. Its error says why there is no next attempt.
 func (c *attemptLoop) rest(ctx context.Context, f failure) error {
 	delay, why := c.pause(f)
 	if c.OnRetry != nil {

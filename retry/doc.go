@@ -29,12 +29,12 @@
 //
 // Three bounds hold together. [Policy].Attempts bounds one call. A [Budget] bounds all calls of a
 // process: one retry for ten requests. So a total outage costs the server a tenth more load, not
-// three times as much. A Transport has a Budget by default, [Do] only the one it is given. And
-// only the outermost layer retries: it marks its context with [NoRetry] and its requests with
-// the header Do-Not-Retry, and [Handler] turns the header into the context again. Without this,
-// four layers of three attempts call the last one 81 times. The rules are those of Google's "Site
-// Reliability Engineering", chapters "Handling Overload" (per-client retry budget, retries at one
-// layer) and "Addressing Cascading Failures".
+// three times as much. A Transport has a Budget by default; [Do] has only the Budget that its
+// Policy names. And only the outermost layer retries: it marks its context with [NoRetry] and its
+// requests with the header Do-Not-Retry, and in the next service [Handler] turns the header into
+// such a context again. Without this, four layers of three attempts call the last one 81 times. The
+// rules are those of Google's "Site Reliability Engineering", chapters "Handling Overload"
+// (per-client retry budget, retries at one layer) and "Addressing Cascading Failures".
 //
 // # Breakers
 //

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// ErrOpen is why a request was not sent: its [Breaker] gave no permit.
+// ErrOpen is the error of a request that was not sent because its [Breaker] gave no permit.
 var ErrOpen = errors.New("retry: circuit breaker is open")
 
-// Reason says why a failure that was worth another attempt got none.
+// Reason is why a failure that was worth another attempt got none.
 type Reason uint8
 
 const (
@@ -79,14 +79,14 @@ func (e *GaveUpError) Error() string {
 // Unwrap returns Err.
 func (e *GaveUpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether the last failure was a timeout: [net/url.Error] asks the error it holds
-// and does not unwrap it.
+// Timeout reports whether the last failure was a timeout. It is needed because [net/url.Error] asks
+// only the error that it holds, and does not unwrap that error.
 func (e *GaveUpError) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
-// timeoutError is the end of one attempt, not of the caller's context.
+// timeoutError reports the timeout of one attempt, not the end of the caller's context.
 type timeoutError struct {
 	after time.Duration
 }
@@ -122,7 +122,7 @@ func (e *afterError) Error() string { return e.err.Error() }
 func (e *afterError) Unwrap() error { return e.err }
 
 // After marks err as worth another attempt, d from now at the earliest, as Retry-After does for a
-// response. The backoff comes on top of d, so that callers with the same d do not retry at the same
+// response. The backoff is added to d, so that callers with the same d do not retry at the same
 // time. A negative d is 0; one that ends after the deadline or [Policy].Elapsed ends the attempts.
 // [Permanent] around it or in it is the stronger mark. After(nil, d) is nil.
 func After(err error, d time.Duration) error {
@@ -144,7 +144,7 @@ func Retryable(err error) bool {
 	return !errors.As(err, &permanent) && !certificate(err)
 }
 
-// certificate reports errors that the next handshake would meet again.
+// certificate reports whether err is an error that the next handshake would have again.
 func certificate(err error) bool {
 	var (
 		verification *tls.CertificateVerificationError

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// flight is one send. One goroutine at a time owns it: the one that calls fly, then the one that
-// receives it from there.
+// flight is one send. One goroutine at a time owns it: first the goroutine that calls fly, then the
+// goroutine that receives the flight from it.
 type flight struct {
 	req     *http.Request
 	ctx     context.Context
@@ -41,7 +41,7 @@ func (f *flight) within(limit time.Duration) {
 	f.timer = time.AfterFunc(limit, func() { f.cancel(&timeoutError{limit}) })
 }
 
-// fly sends and waits for the answer's header. If the base panics the flight is closed.
+// fly sends and waits for the answer's header. If the base panics, the flight is closed.
 func (f *flight) fly(base http.RoundTripper) {
 	back := false
 	defer func() {
@@ -89,7 +89,7 @@ func (f *flight) record() {
 // answered reports whether the service has shown that it works.
 func (f *flight) answered() bool { return f.err == nil && f.resp.StatusCode < 500 }
 
-// unproved gives back the permit of a send that has proved nothing.
+// unproved gives back the permit of a send that has proved nothing about the service.
 func (f *flight) unproved() {
 	if release, ok := f.breaker.(interface{ ReleasePermit() }); ok {
 		release.ReleasePermit()

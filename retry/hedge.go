@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// race sends first, and a hedge too if first is slow, and returns the one that counts. The other is
-// canceled, and closes its response itself when it returns.
+// race sends the flight first, and also a hedge if first is slow, and returns the flight that
+// counts. It cancels the other flight, which closes its own response when it returns.
 func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (won *flight) {
 	landed := make(chan *flight, 2)
 	until := time.Now().Add(limit)
@@ -46,9 +46,9 @@ func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (wo
 	}
 }
 
-// settle returns the flight that counts among those that came back; nil while one is out that is
-// worth waiting for. A final answer counts. Otherwise the last flight does, but a response goes
-// before an error.
+// settle returns the flight that counts among those that came back, or nil while a flight is out
+// that is worth waiting for. A final answer counts. If no answer is final, the last flight counts,
+// but a response is preferred to an error.
 func (c *call) settle(back []*flight, out int) *flight {
 	first, last := back[0], back[len(back)-1]
 	if out == 0 && first == last {
@@ -66,7 +66,7 @@ func (c *call) settle(back []*flight, out int) *flight {
 	return last
 }
 
-// hedge prepares the second copy; nil if it may not be sent.
+// hedge prepares the second copy. It returns nil if no second copy may be sent.
 func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) *flight {
 	if limit > 0 {
 		if limit = time.Until(until); limit <= 0 {
@@ -94,7 +94,7 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 	return f
 }
 
-// leave cancels a copy that is still on its way, and closes its response. won is nil if no copy has
+// leave cancels a copy that is still under way, and closes its response. won is nil if no copy has
 // won.
 func (f *flight) leave(landed <-chan *flight, won *flight) {
 	cause := errDropped
@@ -107,7 +107,7 @@ func (f *flight) leave(landed <-chan *flight, won *flight) {
 	}
 }
 
-// away is fly on a goroutine of its own, which ends with the base's RoundTrip. A flight that has
+// away calls fly on a goroutine of its own, which ends with the base's RoundTrip. A flight that has
 // been left behind is closed here.
 func (f *flight) away(base http.RoundTripper, landed chan<- *flight) {
 	defer func() {

@@ -33,18 +33,18 @@ type Policy struct {
 	// than the time that is left, divided by the attempts that are left. So a later attempt has
 	// time, and every layer below has less time than the one above. Default: that share alone.
 	AttemptTimeout time.Duration
-	// Budget pays for retries; an empty one ends them. Give one Budget to all callers of the same
-	// service. Default: for [NewTransport] one of its own with the defaults of [BudgetConfig]. For
-	// [Do] there is none, because its calls share nothing: in an outage each makes all of its
-	// Attempts.
+	// Budget pays for retries; an empty Budget ends them. Give one Budget to all callers of the
+	// same service. Default: [NewTransport] makes a Budget of its own with the defaults of
+	// [BudgetConfig]. [Do] has no Budget by default, because its calls share nothing: in an outage
+	// each call makes all of its Attempts.
 	Budget *Budget
 	// Retryable reports whether an error is worth another attempt. [Permanent] and [After] overrule
 	// it, and so does the end of the caller's context. It may be called concurrently. Default:
 	// [Retryable].
 	Retryable func(error) bool
-	// OnRetry gets every failure that was worth another attempt: before the wait, or with the
-	// reason for giving up. It is called on the caller's goroutine and may be called concurrently
-	// by several of them; the call waits for it. Default: none.
+	// OnRetry is called with every failure that was worth another attempt, either before the wait,
+	// or with the reason for giving up. It is called on the caller's goroutine and may be called
+	// concurrently by several of them; the call waits for it. Default: none.
 	OnRetry func(Event)
 }
 
@@ -56,13 +56,14 @@ type Event struct {
 	Attempt int
 	// Err is the failure. For a response it names the status. For a hedge it is nil.
 	Err error
-	// Status is the response's; 0 without one.
+	// Status is the status of the response, or 0 if there is none.
 	Status int
 	// Delay is the wait before the next attempt; 0 when giving up and for a hedge.
 	Delay time.Duration
-	// Wait: another request with the key is in flight, and the call waits for its answer.
+	// Wait reports that another request with the key is in flight, and that the call waits for its
+	// answer.
 	Wait bool
-	// Hedge: nothing has failed; the attempt is slow, and a second copy is sent.
+	// Hedge reports that nothing has failed: the attempt is slow, and a second copy is sent.
 	Hedge bool
 	// GaveUp is why there is no next attempt; 0 if there is one.
 	GaveUp Reason

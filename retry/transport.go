@@ -15,16 +15,16 @@ import (
 // for concurrent use if its base is, does not change the requests it is given, and closes their
 // bodies in every case, as the interface asks.
 //
-// It returns the response of the last attempt, with its body, or an error. If that attempt was
-// worth another and got none, a response is returned as it is, and an error is wrapped in a
-// [*GaveUpError]. A response that is not returned is read to 64 KiB, for at most a second, and
-// closed, so that its connection can be used again.
+// It returns the response of the last attempt, with its body, or an error. If that attempt's
+// failure was worth another attempt and got none, a response is returned as it is, and an error is
+// wrapped in a [*GaveUpError]. A response that is not returned is read to 64 KiB, for at most a
+// second, and closed, so that its connection can be used again.
 //
 // The context of a request bounds all its attempts and waits. The context of an attempt ends when
 // the body of the response is closed. An [http.Client] calls RoundTrip once for each hop of a
-// redirect: each hop has its own attempts, and the key of the first. When net/http itself repeats a
-// request, because a connection died before anything was read from it, this counts as part of an
-// attempt.
+// redirect. Each hop has its own attempts, and the key of the first hop. When net/http itself
+// repeats a request, because a connection died before anything was read from it, this counts as
+// part of an attempt.
 //
 // A panic of the base passes to the caller of RoundTrip; a panic of a hedge that lost does not.
 type Transport struct {
@@ -112,8 +112,8 @@ func (t *Transport) honours(req *http.Request) bool {
 	return t.cfg.GenerateKeys != nil && t.cfg.GenerateKeys(req)
 }
 
-// live reports whether a request is more than one question and one answer: two copies at once would
-// share the map of trailers, or open two upgraded connections.
+// live reports whether a request is more than one question and one answer. Two copies of such a
+// request at once would share the map of trailers, or open two upgraded connections.
 func live(req *http.Request) bool { return len(req.Trailer) > 0 || req.Header.Get("Upgrade") != "" }
 
 // findKey reports whether the method and the key allow to repeat the request.
@@ -137,8 +137,8 @@ func (c *call) findKey() (repeatable bool, err error) {
 	return c.keyed, nil
 }
 
-// newKey returns the key for a request that has none: "" if it is to have none, and after a
-// redirect the key of the hop before.
+// newKey returns the key for a request that has none. It returns "" if the request needs no key,
+// and after a redirect the key of the hop before.
 func (c *call) newKey() (string, error) {
 	if c.t.cfg.Key != nil {
 		key, err := c.t.cfg.Key(c.req)
@@ -157,7 +157,8 @@ func (c *call) newKey() (string, error) {
 }
 
 // redirected returns the key of the hop before a redirect. http.Client copies the caller's header,
-// which lacks our key, but the request of the next hop has the response that redirected it.
+// which lacks our key. But the request of the next hop holds the response that redirected it, and
+// that leads to the key.
 func (c *call) redirected() string {
 	if c.req.Response == nil || c.req.Response.Request == nil {
 		return ""
@@ -165,7 +166,7 @@ func (c *call) redirected() string {
 	return c.req.Response.Request.Header.Get(KeyHeader)
 }
 
-// quoted is key as a string of RFC 8941, 3.3.3.
+// quoted returns key as a string of RFC 8941, 3.3.3.
 func quoted(key string) (string, error) {
 	bad := func(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 	if len(key) > 253 || strings.ContainsFunc(key, bad) {
@@ -175,8 +176,8 @@ func quoted(key string) (string, error) {
 	return `"` + key + `"`, nil
 }
 
-// request is a copy of the caller's for one send. The map of trailers is shared: the caller fills
-// it while the body is read.
+// request returns a copy of the caller's request for one send. The copy shares the map of trailers,
+// because the caller fills it while the body is read.
 func (c *call) request(ctx context.Context) (*http.Request, error) {
 	body, err := c.body.open(c.req.Body)
 	if err != nil {

@@ -58,9 +58,10 @@ func run(args []string, s *cli.Streams) int {
 	return cli.Execute(ctx, s, root(s), args)
 }
 
-// endWithNext ends the process at the second signal. The first one has the command remove what it
-// has made, but its server may not answer. Restoring the default effect of signals would not work
-// if the process was started with signals ignored, as shells do in the background.
+// endWithNext ends the process at the second signal. After the first signal the command removes
+// what it has made, but it may wait for a server that does not answer. Restoring the default effect
+// of signals would not work if the process was started with signals ignored, as shells do in the
+// background.
 func endWithNext(errOut io.Writer) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, os.Interrupt, syscall.SIGTERM)

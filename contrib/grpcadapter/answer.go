@@ -33,8 +33,9 @@ type answer struct {
 	final   bool // a retry cannot help
 }
 
-// Answers, by the rows of docs/reference/grpc.md. DataLoss always says that the call is done, and
-// that there is no response to replay.
+// These are the answers of the interceptor, one for each row of the table in
+// docs/reference/grpc.md. DataLoss always says that the call is done, and that there is no response
+// to replay.
 var (
 	keyMissing = answer{"KEY_MISSING", codes.InvalidArgument,
 		"this call needs the metadata " + KeyMetadata, true}
@@ -78,8 +79,8 @@ var (
 		"the call was canceled before it was answered", false}
 )
 
-// say returns the error of a. A message that is not empty replaces that of a, and says what was
-// wrong with this call.
+// say returns the answer a as an error. If message is not empty, it replaces the message of a, and
+// says what was wrong with this call.
 func (c *call) say(a answer, message string) error {
 	if message != "" {
 		a.message = message
@@ -90,7 +91,7 @@ func (c *call) say(a answer, message string) error {
 	return a.err(c.recorded())
 }
 
-// later returns the error of a, which says when to send the call again.
+// later returns the answer a as an error that tells the client when to send the call again.
 func (c *call) later(a answer, wait time.Duration) error {
 	c.pushBack(strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 	return a.err(c.recorded(), &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
@@ -104,7 +105,8 @@ func (c *call) recorded() keyname.Name {
 	return c.name()
 }
 
-// err returns the error of a. It carries the name of the call's record, if that is not empty.
+// err returns the answer as an error of gRPC. If name is not empty, the error carries it: it is the
+// name of the call's record.
 func (a answer) err(name keyname.Name, details ...protoadapt.MessageV1) error {
 	st := status.New(a.code, a.message)
 	info := &errdetails.ErrorInfo{Reason: a.reason, Domain: Domain}
@@ -118,11 +120,12 @@ func (a answer) err(name keyname.Name, details ...protoadapt.MessageV1) error {
 	return st.Err()
 }
 
-// pushBack sets a trailer; that fails only if nobody would read it.
+// pushBack sets the pushback trailer. It ignores the error, because setting fails only if nobody
+// would read the trailer.
 func (c *call) pushBack(ms string) { _ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, ms)) }
 
-// answer answers with what Run returned. By now the record is written, or there is none: then no
-// answer of the handler is sent that says that its effect has happened.
+// answer answers the call with what Run returned. By now the record is either written, or there is
+// none. Without a record, it sends no answer of the handler that says that the effect has happened.
 func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	switch {
 	case err != nil:
@@ -140,7 +143,8 @@ func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	}
 }
 
-// answerAgain replays what is stored; stored is nil if an operator marked the key as done.
+// answerAgain replays the stored response or error. The argument stored is nil if an operator
+// marked the key as done.
 func (c *call) answerAgain(stored []byte) (any, error) {
 	if c.i.cfg.BeforeReplay != nil {
 		err := c.i.cfg.BeforeReplay(c.ctx, c.method)
@@ -180,8 +184,8 @@ func (c *call) unreadable(err error) (any, error) {
 	return nil, c.say(responseUnreadable, "")
 }
 
-// answerError answers when Run has returned an error. It sends the handler's own error only if that
-// was not to be kept and the key is free again.
+// answerError answers the call when Run has returned an error. It sends the handler's own error
+// only if that error is not to be kept and the key is free again.
 func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	wait := c.i.cfg.RetryAfter
 	var failure *dedup.FailedError

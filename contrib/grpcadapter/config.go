@@ -30,7 +30,8 @@ const (
 	Unkeyed
 )
 
-// Types finds the type of a stored response by its URL, as [protoregistry.GlobalTypes] does.
+// Types finds the message type of a stored response by the URL of the type, as
+// [protoregistry.GlobalTypes] does.
 type Types interface {
 	// FindMessageByURL returns the type whose full name ends the URL, or an error.
 	FindMessageByURL(url string) (protoreflect.MessageType, error)
@@ -40,8 +41,8 @@ type Types interface {
 type Config struct {
 	// Name separates interceptors that share a namespace but must not share keys. Default "".
 	Name string
-	// Methods says which methods have keys. Default: Unkeyed for those of grpc.health,
-	// grpc.reflection and grpc.channelz, Required for all others.
+	// Methods returns whether the calls of a method need a key. Default: Unkeyed for those of
+	// grpc.health, grpc.reflection and grpc.channelz, Required for all others.
 	Methods func(fullMethod string) Requirement
 	// CheckKey refuses a key that does not have the format that the service has published; its
 	// error is sent to the client, with InvalidArgument. Default: 1-255 bytes are a key.

@@ -21,9 +21,9 @@ func NoFingerprint(string, proto.Message) []byte { return nil }
 
 // RequestFingerprint is the default of Config.Fingerprint. It returns all fields of the request, in
 // the order of their numbers. The result does not depend on how a build of protobuf encodes a
-// message. A field that this server does not know gives the same bytes as one that it knows, if the
-// client encodes it as protobuf's own libraries do. RequestFingerprint never returns nil, and is
-// safe for concurrent use.
+// message. A field has the same bytes whether this server knows it or not, if the client encodes it
+// as protobuf's own libraries do. RequestFingerprint never returns nil, and is safe for concurrent
+// use.
 func RequestFingerprint(_ string, req proto.Message) []byte {
 	return appendMessage([]byte{}, req.ProtoReflect())
 }
@@ -80,7 +80,8 @@ func appendField(b []byte, field protoreflect.FieldDescriptor, v protoreflect.Va
 	return appendSingle(b, field, v)
 }
 
-// appendMap appends the entries in the order of their wire format: Go's order of a map is random.
+// appendMap appends the entries of a map in the order of their wire format, because Go's own order
+// of a map is random.
 func appendMap(b []byte, field protoreflect.FieldDescriptor, m protoreflect.Map) []byte {
 	var entries [][]byte
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
@@ -111,7 +112,7 @@ func appendSingle(b []byte, field protoreflect.FieldDescriptor, v protoreflect.V
 	return appendScalar(b, field.Kind(), v)
 }
 
-// wireTypes has the kinds that are not varints. The wire type of varints is 0.
+// wireTypes has the wire types of all kinds except varints, whose wire type is 0.
 var wireTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.Fixed32Kind:  protowire.Fixed32Type,
 	protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,

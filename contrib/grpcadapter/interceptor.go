@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/internal/quota"
 )
 
-// interceptor has what all calls share.
+// interceptor holds what all calls share.
 type interceptor struct {
 	run       httpadapter.Runner
 	principal Scope
@@ -130,7 +130,7 @@ type call struct {
 	metadata *metadataBuffer // of the last run; nil if its metadata is sent at once
 }
 
-// read finds out whose key it is, before anything is claimed.
+// read reads the key and finds out the principal, before anything is claimed.
 func (c *call) read(values []string, req any) error {
 	if len(values) == 0 {
 		return c.say(keyMissing, "")
@@ -146,7 +146,7 @@ func (c *call) read(values []string, req any) error {
 	}
 	c.key = key
 	if c.i.window != "" {
-		// fails only if nobody would read it
+		// setting fails only if nobody would read the trailer
 		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(WindowMetadata, c.i.window))
 	}
 	principal, err := c.i.principal(c.ctx, c.method)
@@ -170,8 +170,9 @@ func (c *call) read(values []string, req any) error {
 	return nil
 }
 
-// nested reports whether an interceptor before this one already runs the key. Otherwise the call
-// would find itself in flight, and the outer interceptor would handle that error as the handler's.
+// nested reports whether an interceptor before this one already runs the key. Otherwise the inner
+// interceptor would find the key in flight, and the outer one would take that error for the
+// handler's.
 func (c *call) nested() bool {
 	outer, ok := c.ctx.Value(callKey{}).(*call)
 	return ok && outer.key == c.key && outer.scope == c.scope
@@ -179,7 +180,8 @@ func (c *call) nested() bool {
 
 // run claims the key and has the handler run under it. Until the handler begins, the Runner's
 // context ends with the client, so a client that leaves no longer waits for a key in flight.
-// Then the context leaves the client, because otherwise the response would be lost with it.
+// From then on the context does not end with the client, because otherwise the response would be
+// lost when the client leaves.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.fingerprint()
 	ctx, leave, end := ctxdetach.From(c.ctx)
@@ -206,8 +208,8 @@ func (c *call) fingerprint() driver.Fingerprint {
 // callKey is the key of the call in the context that a Runner gets.
 type callKey struct{}
 
-// Errors of a handler whose answer is not kept. They do not wrap the handler's own error: that may
-// be one of package dedup, and would be taken for one of the Runner.
+// Errors of a handler whose answer is not kept. They do not wrap the handler's own error, because
+// that may be an error of package dedup, which would be taken for an error of the Runner.
 var (
 	errCancelled = errors.New("grpcadapter: canceled")
 	errNotKept   = errors.New("grpcadapter: the error is not kept")
@@ -243,7 +245,8 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	return result, c.err != nil, nil
 }
 
-// notKept returns why the answer of the handler is not kept, or nil.
+// notKept returns an error with the reason why the handler's answer is not kept, or nil if it is
+// kept.
 func (c *call) notKept(ended, forgo bool) error {
 	code := status.Code(c.err)
 	switch {

@@ -30,8 +30,8 @@ type Scope func(ctx context.Context, fullMethod string) (principal string, err e
 var errUnscoped = errors.New("grpcadapter: unscoped")
 
 // Unscoped is the [Scope] of a service that has one client, or whose keys are secret and cannot be
-// guessed: everybody who sends the same key and method gets the same response. A Scope may return
-// the results of Unscoped for such methods only.
+// guessed: everybody who sends the same key and method gets the same response. A Scope may call
+// Unscoped and return its results, but only for such methods.
 func Unscoped(context.Context, string) (string, error) { return "", errUnscoped }
 
 // scope is the scope of a key, as [RecordKey] has it.

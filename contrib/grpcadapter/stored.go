@@ -26,8 +26,8 @@ const (
 // kept whole. They fit into the smallest limit.
 const shortMessage = 128
 
-// result returns what is stored of a response or error that is kept. A response that cannot be
-// replayed leaves a tombstone, because the effect has happened. An error leaves none.
+// result returns the bytes that are stored for a response or an error that is kept. A response that
+// cannot be replayed leaves a tombstone, because the effect has happened. An error leaves none.
 func (c *call) result() []byte {
 	if c.err != nil {
 		return c.encodeError(c.err)
@@ -47,7 +47,7 @@ func (c *call) result() []byte {
 	return c.encode(&encrypted.Response{Tombstone: true})
 }
 
-// encodeError returns what is stored of an error with a status of gRPC.
+// encodeError returns the bytes that are stored for an error with a status of gRPC.
 func (c *call) encodeError(err error) []byte {
 	if r, merr := form(nil, err); merr == nil {
 		if stored := c.encode(r); len(stored) <= c.i.cfg.ResponseLimit {
@@ -84,8 +84,8 @@ func form(resp any, err error) (*encrypted.Response, error) {
 	return &encrypted.Response{Header: map[string][]string{typeURL: {url}}, Body: body}, err
 }
 
-// decode is the reverse of form. It returns the response, or the status of the handler's error. Its
-// own error says that r cannot be decoded.
+// decode reads the stored form r. It returns the response, or the status of the handler's error.
+// It returns an error if r cannot be decoded.
 func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, error) {
 	if r.Status != int(codes.OK) {
 		var st statuspb.Status
@@ -112,10 +112,10 @@ func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, 
 
 // EncodeResponse encodes a response, or an error with a code of gRPC, for [dedup.Config].Resolve,
 // which returns it with StateSucceeded when it finds that the effect of a call has happened.
-// Retries then get that response or error. ctx is the one that Resolve gets. As with a handler, an
-// error that is larger than Config.ResponseLimit is cut, and such a response leaves a tombstone. A
-// ctx that is not that of a call with a key, neither resp nor err, and a response that cannot be
-// encoded are an [*dedup.InputError].
+// Retries then get that response or error. ctx is the one that Resolve gets. As with a handler's
+// answer, an error that is larger than Config.ResponseLimit is cut, and a response that is larger
+// leaves a tombstone. A ctx that is not that of a call with a key, neither resp nor err, and a
+// response that cannot be encoded are an [*dedup.InputError].
 func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

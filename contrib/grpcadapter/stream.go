@@ -36,7 +36,7 @@ type metadataBuffer struct {
 	sent            bool
 }
 
-// bufferMetadata puts one into ctx, unless ctx has no stream.
+// bufferMetadata puts a metadataBuffer into ctx, unless ctx has no stream.
 func bufferMetadata(ctx context.Context) (context.Context, *metadataBuffer) {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	if stream == nil {
@@ -57,7 +57,7 @@ func (b *metadataBuffer) SetHeader(md metadata.MD) error {
 	return nil
 }
 
-// SendHeader implements [grpc.ServerTransportStream]. The header is sent at once.
+// SendHeader implements [grpc.ServerTransportStream]. It sends the header at once.
 func (b *metadataBuffer) SendHeader(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,8 @@ func (b *metadataBuffer) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// pass sets on the stream what was kept. That fails only if nobody would read it.
+// pass sets the headers and trailers that were kept on the stream. It ignores errors, because
+// setting fails only if nobody would read them.
 func (b *metadataBuffer) pass() {
 	if b == nil {
 		return

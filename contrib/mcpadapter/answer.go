@@ -17,10 +17,10 @@ import (
 type ErrorData struct {
 	// Domain is "onceward".
 	Domain string `json:"domain"`
-	// Reason is one of the table in docs/guides/agents.md, such as KEY_REUSED.
+	// Reason is one of the reasons in the table of docs/guides/agents.md, such as KEY_REUSED.
 	Reason string `json:"reason"`
-	// RetryAfterMillis says after how many milliseconds to send the call again, with the same key.
-	// 0: a retry does not help.
+	// RetryAfterMillis is the number of milliseconds after which to send the call again, with the
+	// same key. 0 means that a retry does not help.
 	RetryAfterMillis int64 `json:"retryAfterMillis,omitempty"`
 	// KeyID is the ID of the record, in hexadecimal, for an operator. It is empty if the Runner has
 	// no method Namespace() string, and for a key that no record can have.
@@ -35,7 +35,7 @@ type answer struct {
 	message string
 }
 
-// Answers, by the rows of docs/guides/agents.md.
+// These are the answers of the middleware, one for each row of the table in docs/guides/agents.md.
 var (
 	keyMissing = answer{"KEY_MISSING", jsonrpc.CodeInvalidParams, 0,
 		"this tool needs an idempotency key"}
@@ -58,7 +58,7 @@ var (
 		"it is not known whether this call is done; call again later, with the same key"}
 )
 
-// say returns the error of a, with more at the end of its message.
+// say returns the answer a as an error of JSON-RPC, with more at the end of its message.
 func (c *call) say(a answer, more string) error {
 	data, _ := json.Marshal(ErrorData{"onceward", a.reason, a.wait.Milliseconds(), c.id()})
 	return &jsonrpc.Error{Code: a.code, Message: a.message + more, Data: data}
@@ -74,7 +74,7 @@ func (c *call) id() string {
 	return ""
 }
 
-// answer answers with what the Runner returned. A result is on record by now.
+// answer answers the call with what the Runner returned. A result is on record by now.
 func (c *call) answer(res dedup.Result[[]byte], err error) (mcp.Result, error) {
 	var replay *mcp.CallToolResult
 	switch {
@@ -127,8 +127,8 @@ func EncodeResult(res *mcp.CallToolResult) ([]byte, error) {
 	return append([]byte{storedVersion}, text...), err
 }
 
-// encode returns what is stored of the result. If the result cannot be kept, that is a mark that
-// the call is done.
+// encode returns the bytes that are stored for the result. If the result cannot be kept, they only
+// mark the call as done.
 func (c *call) encode(res *mcp.CallToolResult) []byte {
 	stored, err := EncodeResult(res)
 	if err != nil || len(stored) > c.m.run.ResultLimit() {

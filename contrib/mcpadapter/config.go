@@ -18,10 +18,11 @@ import (
 // proposed this name for a field of the protocol.
 const DefaultMetaKey = "idempotencyKey"
 
-// Principal names the account that a call belongs to, as the authentication has found it. Calls of
-// two principals with the same key are two calls. The middleware refuses a call with an empty
-// principal (NO_PRINCIPAL), and answers an error with STORE_UNAVAILABLE. Do not take the principal
-// from what a client can choose: otherwise one client could read the results of another one.
+// Principal returns the account that a call belongs to, as the authentication has found it. Calls
+// of two principals with the same key are two calls. The middleware refuses a call with an empty
+// principal (NO_PRINCIPAL). If Principal returns an error, the middleware answers with
+// STORE_UNAVAILABLE. Do not take the principal from what a client can choose: otherwise one client
+// could read the results of another one.
 type Principal func(ctx context.Context, req *mcp.CallToolRequest) (string, error)
 
 // TokenUser is the [Principal] of a server behind auth.RequireBearerToken: the UserID of the token.
@@ -72,7 +73,7 @@ type Config struct {
 	MetaKey string
 	// Tools by their names. Default: none.
 	Tools map[string]Tool
-	// Default is for the tools that Tools does not name. Default: the zero Tool.
+	// Default holds the settings of the tools that Tools does not name. Default: the zero Tool.
 	Default Tool
 	// CancelWithClient cancels a running tool when its client cancels the call or disconnects.
 	// Default false: the tool runs to its end, and the retry gets its result.

@@ -41,7 +41,8 @@ func (k RecordKey) ID(namespace string) (driver.ID, error) {
 	return driver.NewID(namespace, k.Scope(), k.Key)
 }
 
-// label explains the key if the Deduper has Labels. Labels are printable and have at most 64 bytes.
+// label describes the key for a Deduper with Labels. Labels are printable and have at most 64
+// bytes.
 func (k RecordKey) label() string {
 	quoted := strconv.QuoteToASCII(k.Tool + " " + k.Key)
 	return quoted[1:min(len(quoted)-1, 64)]
@@ -54,7 +55,7 @@ func digest(value any) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// parse reads the arguments of a call. Absent ones are an empty object, as for the SDK.
+// parse reads the arguments of a call. Absent arguments count as an empty object, as in the SDK.
 func parse(raw json.RawMessage) (args map[string]any, err error) {
 	if len(raw) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -64,7 +65,7 @@ func parse(raw json.RawMessage) (args map[string]any, err error) {
 	return args, err
 }
 
-// fingerprint covers all arguments that the tool does not ignore.
+// fingerprint digests all arguments that the tool does not ignore.
 func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
 	compared := map[string]any{}
 	for name, value := range args {
@@ -75,8 +76,8 @@ func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
 	return driver.FingerprintOf([]byte(digest(compared)))
 }
 
-// key returns the key of a call, or "" if it has none. If what it has is not a key, reason says
-// why.
+// key returns the key of a call, or "" if it has none. If the call has something that cannot be a
+// key, reason says why.
 func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	metaKey string) (key, reason string) {
 	if len(t.KeyFields) == 0 {
@@ -90,7 +91,7 @@ func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	named := map[string]any{}
 	for _, name := range t.KeyFields {
 		number, isNumber := args[name].(json.Number)
-		// 10.0 and 1e1 would be two keys of one amount
+		// 10.0 and 1e1 would be two keys for the same amount
 		whole := isNumber && !strings.ContainsAny(number.String(), ".eE")
 		switch text, isText := args[name].(string); {
 		case args[name] == nil, isText && text == "": // a model writes "" for what it does not know

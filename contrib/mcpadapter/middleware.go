@@ -16,7 +16,7 @@ import (
 
 const methodCall = "tools/call"
 
-// middleware has what all calls share.
+// middleware holds what all calls share.
 type middleware struct {
 	run       httpadapter.Runner
 	principal Principal
@@ -24,10 +24,11 @@ type middleware struct {
 	atomic    bool // effect and record are one transaction, and nothing can be uncertain
 }
 
-// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which uses run to run tools.
-// run is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
-// transaction of their record. An argument that is missing or wrong is an [*dedup.InputError]. The
-// middleware is safe for concurrent use, and one may serve many servers.
+// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools through the
+// Runner run. That is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose
+// effect is in the transaction of their record. An argument that is missing or wrong is an
+// [*dedup.InputError]. The middleware is safe for concurrent use, and the same middleware may serve
+// many servers.
 //
 // The authentication and the recovery from panics must run before it: put them to its left in the
 // same call of AddReceivingMiddleware, or in a later call. A panic of a tool releases the key, or
@@ -56,7 +57,7 @@ func New(run httpadapter.Runner, principal Principal, cfg Config) (mcp.Middlewar
 	}, nil
 }
 
-// handle finds out what the call is, before anything is claimed.
+// handle finds out the tool and the key of the call, before anything is claimed.
 func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 	req *mcp.CallToolRequest) (mcp.Result, error) {
 	set, ok := m.cfg.Tools[req.Params.Name]
@@ -75,7 +76,7 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 	}
 	c := &call{m: m, ctx: ctx, next: next, req: req, set: set,
 		record: RecordKey{Name: m.cfg.Name, Tool: req.Params.Name, Key: key}}
-	// by default a tool is destructive and not idempotent, as in the specification
+	// without hints, a tool is destructive and not idempotent, as in the specification
 	c.irreversible = !m.atomic && !hints.IdempotentHint &&
 		(hints.DestructiveHint == nil || *hints.DestructiveHint)
 	switch {
@@ -85,8 +86,8 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 		return nil, c.say(keyMissing, "")
 	}
 	// If a wrong argument is refused here, the key leaves no trace. If the tool refused it later,
-	// the key would be bound to the wrong arguments, and uncertain, because that looks like a tool
-	// that failed half-way.
+	// the key would be bound to the wrong arguments. It would also be uncertain, because the
+	// refusal would look like the error of a tool that failed half-way.
 	if err := validate(tool, req.Params.Arguments); err != nil {
 		res := new(mcp.CallToolResult)
 		res.SetError(fmt.Errorf("validating \"arguments\": %w", err))
@@ -130,7 +131,7 @@ func RequestFrom(ctx context.Context) (*mcp.CallToolRequest, bool) {
 	return nil, false
 }
 
-// own finds out the principal of the call.
+// own finds out the principal that the call belongs to.
 func (c *call) own() error {
 	principal, err := c.m.principal(c.ctx, c.req)
 	switch {
@@ -153,9 +154,9 @@ var (
 	errTimeout = fmt.Errorf("mcpadapter: Timeout has passed: %w", context.DeadlineExceeded)
 )
 
-// claim claims the key and runs the tool under it. While the call waits for the key, it ends with
-// its client. When the tool begins, the call is detached from its client: otherwise the result
-// would be lost with it.
+// claim claims the key and runs the tool under it. While the call waits for the key, it ends when
+// its client leaves. When the tool begins, the call is detached from its client: otherwise the
+// result would be lost with it.
 func (c *call) claim(fingerprint driver.Fingerprint) (dedup.Result[[]byte], error) {
 	ctx, cancel := context.WithCancelCause(
 		context.WithValue(context.WithoutCancel(c.ctx), callKey{}, c))
@@ -196,8 +197,8 @@ func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error)
 		c.err = fmt.Errorf("mcpadapter: the tool %q has returned no result", c.record.Tool)
 		return nil, false, unkept(c.err)
 	case res.NeedsInput() || res.InputRequests != nil:
-		// The tool asks before it does anything. The client calls again with the answers, and with
-		// the same key.
+		// The tool asks for input before it does anything. The client calls again with the answers,
+		// and with the same key.
 		return nil, false, dedup.NotStarted(errUnkept)
 	case res.IsError && !dedup.IsPermanent(res.GetError()) &&
 		(c.set.FinalError == nil || !c.set.FinalError(res)):
@@ -207,9 +208,10 @@ func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error)
 	return c.encode(res), res.IsError, nil
 }
 
-// unkept returns the error for the Runner if the answer of a tool is sent to this client only.
-// [dedup.NotStarted] says that the tool has done nothing, and so does a protocol error that refuses
-// the request as a whole. The Runner records an error that is [dedup.Permanent] as a failure.
+// unkept returns the error that the Runner gets for a tool's answer that only this client gets and
+// no record keeps. A cause that is [dedup.NotStarted] says that the tool has done nothing, and so
+// does a protocol error that refuses the request as a whole. The Runner records an error that is
+// [dedup.Permanent] as a failure.
 func unkept(cause error) error {
 	var refused *jsonrpc.Error
 	if errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||

@@ -9,7 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// find asks the server for the tool of a call; the handlers below the middleware answer that from
+// find asks the server for the tool of a call. The handlers below the middleware answer this from
 // memory. If the server does not list the tool, find returns one without annotations and schema,
 // which counts as destructive.
 func find(ctx context.Context, next mcp.MethodHandler, req *mcp.CallToolRequest) *mcp.Tool {
@@ -32,7 +32,7 @@ func find(ctx context.Context, next mcp.MethodHandler, req *mcp.CallToolRequest)
 }
 
 // validate checks arguments against the input schema as mcp.AddTool's handlers do, with the
-// defaults of the schema. A schema that cannot be used checks nothing.
+// defaults of the schema. If the schema cannot be used, nothing is checked.
 func validate(tool *mcp.Tool, raw json.RawMessage) error {
 	text, err := json.Marshal(tool.InputSchema)
 	schema, args := new(jsonschema.Schema), map[string]any{}

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// remaps bounds how often the map is read again during one Acquire: each time it has changed.
+// remaps bounds how often one Acquire reads the map again because it has changed.
 const remaps = 8
 
 // Acquire takes a partition: it raises the epoch, and reads what earlier owners had begun. You can
@@ -24,7 +24,8 @@ const remaps = 8
 // returns [ErrCount] if Partition.Count is below the count on record. It returns [ErrMapping], and
 // changes nothing, if the mapping is not the one on record while a partition of the source is held.
 // A bad field is a [*dedup.InputError]. Any other error says that Redis could not be asked: try
-// again. A partition that may have been acquired in vain lapses after Options.Lease.
+// again. If the call has acquired the partition nevertheless, the partition lapses after
+// Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -69,12 +70,12 @@ func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	return o, nil
 }
 
-// serverClock is the filter's clock: the server's, as last heard.
+// serverClock is the filter's clock. It returns the server's time as the last reply gave it.
 func (o *Ownership) serverClock() time.Duration {
 	return time.Duration(o.clock.Load()) * time.Millisecond
 }
 
-// begin acquires the partition, and reads what is there.
+// begin acquires the partition, and reads its record.
 func (o *Ownership) begin(ctx context.Context) error {
 	reply, err := o.acquire(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (o *Ownership) begin(ctx context.Context) error {
 	return nil
 }
 
-// sourceName is how the partition is called in snapshots.
+// sourceName returns the name of the partition in snapshots.
 func (o *Ownership) sourceName() string {
 	return fmt.Sprintf("%s/%d", o.part.Source, o.part.Number)
 }
@@ -121,7 +122,7 @@ func (o *Ownership) acquire(ctx context.Context) (script.Reply, error) {
 	return script.Reply{}, errors.New("owned: Acquire: the mapping changes all the time")
 }
 
-// acquired notes the answer of an acquire.
+// acquired notes the reply to an acquire.
 func (o *Ownership) acquired(r *script.Reply, sent instant) error {
 	switch {
 	case r.Err != nil:
@@ -141,8 +142,9 @@ func (o *Ownership) acquired(r *script.Reply, sent instant) error {
 	return nil
 }
 
-// read learns what is on record. The epoch was raised, so nobody else adds to it any more. Nothing
-// is granted before it was read: a key that an earlier owner had begun would look new.
+// read reads the partition's record. The epoch was raised before, so nobody else adds to the record
+// any more. No claim is granted before the record was read, because a key that an earlier owner had
+// begun would look new.
 func (o *Ownership) read(ctx context.Context) error {
 	head, run, err := o.s.readPartition(ctx, &o.names)
 	switch {
@@ -169,13 +171,14 @@ func (o *Ownership) read(ctx context.Context) error {
 	return nil
 }
 
-// newGeneration makes the next mark begin a new set. We add nothing to the sets that are there, so
-// that the loader can count them. full is how many members a set gets.
+// newGeneration makes the next mark begin a new set. We add nothing to the sets of earlier owners,
+// so that the loader can count them. The parameter full is how many members a set gets.
 func newGeneration(sets script.Gen, full int) *generation {
 	return &generation{Gen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: full}
 }
 
-// takeOver makes suspects of the keys of an earlier owner's begin. The mutex is held.
+// takeOver notes the keys that an earlier owner had begun as suspects; b is their batch. The mutex
+// is held.
 func (o *Ownership) takeOver(b *script.Begun) {
 	batch := &begin{name: b.Name, from: b.Epoch}
 	batch.fill(len(b.IDs))
@@ -187,10 +190,10 @@ func (o *Ownership) takeOver(b *script.Begun) {
 }
 
 // reacquire takes the partition again when its lease has lapsed. The filter stays as it is under
-// two conditions. Nobody else had the partition: the epoch before is ours. And the server still has
-// every batch write that it had answered: each of them, and this call, raises seq by one. Otherwise
-// the partition is lost. If this call gets no answer, the epoch may have changed and still be ours:
-// a caller that then gets "stale" asks again.
+// two conditions. First, nobody else had the partition: the epoch before this call is ours. Second,
+// the server still has every batch write that it had answered: each of them, and this call, raises
+// seq by one. Otherwise the partition is lost. If this call gets no answer, it may still have
+// raised the epoch for us. So a caller whose call is then answered "stale" acquires again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -250,7 +253,8 @@ func (o *Ownership) unbroken(r *script.Reply, sent instant) error {
 }
 
 // ours reports whether a call that was answered "stale" is worth sending again. If the last try to
-// acquire again got no answer, it tries once more; err says why there is still no answer.
+// acquire the partition again got no answer, ours tries once more. Its error is the reason why
+// there is still no answer.
 func (o *Ownership) ours(ctx context.Context) (again bool, err error) {
 	o.again.Lock()
 	unlearnt := o.unlearnt

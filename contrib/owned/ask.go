@@ -19,15 +19,16 @@ type ask struct {
 	reply  script.Reply
 }
 
-// lookup is a member to look for, and the generations in which it may be: bit i of in says that
-// generation oldest+i may have it.
+// lookup is a member to look for, and the generations in which it may be. If bit i of in is set,
+// generation oldest+i may have the member.
 type lookup struct {
 	member int64
 	oldest int64
 	in     uint64
 }
 
-// anywhere stands for all generations: the filter cannot say which.
+// anywhere stands for all generations, for the case that the filter cannot tell which of them may
+// have the member.
 const anywhere = ^uint64(0)
 
 // maybe reports whether the member may be in a generation.
@@ -35,10 +36,10 @@ func (s *lookup) maybe(gen int64) bool {
 	return s.in == anywhere || gen >= s.oldest && gen <= s.oldest+63 && s.in>>(gen-s.oldest)&1 == 1
 }
 
-// call names the sets, newest first. The script looks in each fresh set for all IDs, which is one
-// command a set. It looks in a bucket only for the IDs that may be there, and only once its
-// generation is being folded. No fold has to wait for the ask: the answer says whether sets were
-// folded meanwhile.
+// call names the sets, newest first. The script looks in each fresh set for all IDs, with one
+// command for each set. It looks in a bucket only for the IDs that may be there, and only once its
+// generation is being folded. No fold has to wait for the ask, because the answer says whether sets
+// were folded meanwhile.
 func (a *ask) call() script.Call {
 	o := a.o
 	q := script.Ask{IDs: make([]int64, len(a.items))}
@@ -72,7 +73,7 @@ func (a *ask) call() script.Call {
 	return script.NewAsk(o.keys(), &q)
 }
 
-// buckets returns the buckets of some generations in which the IDs may be.
+// buckets returns the buckets of the generations gens in which the IDs may be.
 func (a *ask) buckets(gens []int64) (all []script.Bucket) {
 	type at struct{ bucket, item int }
 	var in []at

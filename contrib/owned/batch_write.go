@@ -9,14 +9,15 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// resends bounds how often one batch write is sent. It is sent again for another generation, or
-// after its partition was acquired again.
+// resends bounds how often one batch write is sent. It is sent again if it named a wrong
+// generation, or after its partition was acquired again.
 const resends = 5
 
-// errBehind: a promoted server is behind. Nobody knows what else it has lost.
+// errBehind reports that a promoted server has lost batch writes. Nobody knows what else it has
+// lost.
 var errBehind = fmt.Errorf("%w: the server has lost batch writes that it had answered", ErrLost)
 
-// batchWrite is what one call has to write in one partition, in one script.
+// batchWrite holds what one call has to write in one partition. One script writes all of it.
 type batchWrite struct {
 	o       *Ownership
 	begins  []*begin
@@ -41,8 +42,8 @@ func (t *batchWrite) empty() bool {
 	return len(t.begins)+len(t.marks)+len(t.touches) == 0
 }
 
-// call names the set, feeds the filter and makes the script's call, in that order: a member that is
-// in the store and not in the filter would allow a second effect.
+// call names the set, feeds the filter, and makes the script's call, in that order. If a member
+// were in the store and not in the filter, its effect could happen a second time.
 func (t *batchWrite) call() script.Call {
 	o := t.o
 	o.mu.Lock()
@@ -75,7 +76,7 @@ func (o *Ownership) feedAll(to []int64, gen int64, all []member) []int64 {
 	return to
 }
 
-// add feeds a member to the generation that its mark goes to, unless the filter has it there.
+// add feeds a member to the filter's generation that gets its mark, unless the filter has it there.
 func (o *Ownership) add(gen, member int64, e *entry) {
 	if e != nil && e.gen.Load() == gen+1 {
 		return
@@ -113,8 +114,8 @@ func (o *Ownership) forgetSets() {
 }
 
 // roundTrip sends batch writes and asks in one pipeline. It sends a batch write again if it named
-// another generation, or if the lease had lapsed. It sends an ask again if its sets have moved to
-// buckets that it had not named.
+// another generation, or if the lease had lapsed. It sends an ask again if members have moved to
+// buckets that the ask had not named.
 func (s *Store) roundTrip(ctx context.Context, turns []*batchWrite, asks []*ask) {
 	for n := 1; ; n++ {
 		s.round(ctx, turns, asks)
@@ -132,7 +133,7 @@ func (s *Store) roundTrip(ctx context.Context, turns []*batchWrite, asks []*ask)
 	}
 }
 
-// some returns the elements for which are is true, in a new list.
+// some returns a new list of the elements for which the function are returns true.
 func some[T any](all []T, are func(T) bool) (list []T) {
 	for _, one := range all {
 		if are(one) {
@@ -211,9 +212,10 @@ func (t *batchWrite) take(r *script.Reply, sent instant) {
 	}
 }
 
-// staleIn notes that the partition has another epoch than the call. It is lost, unless we have
-// acquired it again while the call was under way. An acquire without an answer so far may have
-// raised the epoch, so staleIn waits for it. If that gets no answer, a later call finds out.
+// staleIn notes that the server has another epoch for the partition than the call had. The
+// partition is then lost, unless we have acquired it again while the call was under way. An acquire
+// under way may have raised the epoch, so staleIn waits until it ends. If that acquire gets no
+// answer, a later call finds out whether the partition is lost.
 func (o *Ownership) staleIn(epoch uint64) {
 	o.again.Lock()
 	defer o.again.Unlock()
@@ -222,9 +224,9 @@ func (o *Ownership) staleIn(epoch uint64) {
 	}
 }
 
-// edge leaves a set that accepts no more writes, for the generation that the server is in. That
-// generation is an earlier one after the promotion of a server whose clock and head are behind: on
-// that server nobody has written to the later ones.
+// edge moves on from a set that accepts no more writes, to the generation that the server is in. If
+// a server was promoted whose clock and head are behind, that is an earlier generation. On that
+// server nobody has written to the later generations.
 func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +239,8 @@ func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	}
 }
 
-// back puts back the fields that ended elsewhere: another batch write removes them.
+// back puts back the ended fields that other batch writes had left, so that a later batch write
+// removes them.
 func (t *batchWrite) back() {
 	if t.others == 0 {
 		return
@@ -247,7 +250,7 @@ func (t *batchWrite) back() {
 	t.o.over = append(t.o.over, t.Ended[:t.others]...)
 }
 
-// wrote reports whether the marks are on record, and the ended fields removed.
+// wrote reports whether the marks are on record and the ended fields are removed.
 func (t *batchWrite) wrote() bool {
 	if t.reply.Err != nil {
 		return false

@@ -17,10 +17,10 @@ type begin struct {
 	at    atomic.Int64  // when it began: ms since 1970, by the server's clock
 	from  uint64        // the epoch of an earlier owner; 0 for a batch of ours
 
-	// Under Ownership.mu, once others know of it.
+	// Ownership.mu guards these fields once other goroutines know of the batch.
 	left []uint64 // a bit for each place whose key has not ended
 	n    int      // the number of those bits
-	// by place: the entries of attempts of this process; nil for a batch of an earlier owner
+	// the entry at each place, for attempts of this process; nil for a batch of an earlier owner
 	entries []*entry
 	sending int         // calls that have it in a batch write: until they end, it may be written
 	again   bool        // it was sent more than once
@@ -44,10 +44,11 @@ type batchSlot struct {
 
 func (s batchSlot) left() bool { return s.of.left[s.place/64]>>(s.place%64)&1 != 0 }
 
-// flip ends a key that has not ended, or takes that back.
+// flip marks a key as ended, or, when it is called again, as not ended.
 func (s batchSlot) flip() { s.of.left[s.place/64] ^= 1 << (s.place % 64) }
 
-// newBegin makes a begin with a name of its own. It counts as being sent until o.sent.
+// newBegin makes a begin with a name of its own. The begin counts as being sent until o.sent is
+// called.
 func (o *Ownership) newBegin() *begin {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +59,7 @@ func (o *Ownership) newBegin() *begin {
 	return b
 }
 
-// resending notes that one more call sends a batch.
+// resending notes that one more call is sending the batch.
 func (o *Ownership) resending(b *begin) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,8 +67,8 @@ func (o *Ownership) resending(b *begin) {
 	b.again = true
 }
 
-// sent notes that a call has its answer, or will get none. A field that is removed before that may
-// be written again.
+// sent notes that a call that sent the batch has its answer, or will get none. If a batch's field
+// were removed before that, the call might write it again.
 func (o *Ownership) sent(all []*begin) {
 	if len(all) == 0 {
 		return
@@ -81,8 +82,8 @@ func (o *Ownership) sent(all []*begin) {
 	}
 }
 
-// whole drops a batch all of whose keys have ended. The next batch write removes its field, unless
-// with has removed it. The mutex is held.
+// whole drops a batch whose keys have all ended. The next batch write removes the batch's field,
+// unless the batch write with has removed it. The mutex is held.
 func (o *Ownership) whole(b *begin, with *batchWrite) {
 	delete(o.begins, b)
 	if b.ready.Load() && (with == nil || b.naming != with || b.again) {
@@ -104,14 +105,14 @@ func (o *Ownership) settleWith(s batchSlot, with *batchWrite) {
 	}
 }
 
-// let forgets which entry had the place. The Ownership's mutex is held.
+// let forgets the entry that had this place. The Ownership's mutex is held.
 func (s batchSlot) let() {
 	if s.of.entries != nil {
 		s.of.entries[s.place] = nil
 	}
 }
 
-// settleAll notes which keys have ended with a batch write.
+// settleAll notes that the keys at these places have ended with the batch write with.
 func (o *Ownership) settleAll(all []batchSlot, with *batchWrite) {
 	if len(all) == 0 {
 		return
@@ -123,9 +124,9 @@ func (o *Ownership) settleAll(all []batchSlot, with *batchWrite) {
 	}
 }
 
-// name lists the fields that the batch write can remove, because it marks all their keys that have
-// not ended. To find them, name ends the keys, looks which batches are empty, and takes that back.
-// The Ownership's mutex is held.
+// name lists the fields that this batch write can remove: it marks all keys of such a field that
+// have not ended. To find these fields, name ends the keys, looks which batches are then empty, and
+// takes the ends back. The Ownership's mutex is held.
 func (t *batchWrite) name() {
 	for i := range t.settled {
 		s := &t.settled[i]
@@ -151,8 +152,8 @@ func (t *batchWrite) name() {
 	}
 }
 
-// leave takes an entry out of the batch in which it had begun. The caller gets its slot, and
-// settles it or gives it to a suspect. The shard's mutex is held.
+// leave takes an entry out of the batch in which it had begun, and returns its slot. The caller
+// settles the slot, or gives it to a suspect. The shard's mutex is held.
 func (e *entry) leave() batchSlot {
 	if e.batch == nil {
 		return batchSlot{}
@@ -174,7 +175,8 @@ func (e *entry) settle() {
 	e.o.settle(s)
 }
 
-// suspected makes a suspect of a key that its attempt has lost. Its shard's mutex is held.
+// suspected turns the key into a suspect, because its attempt has lost it. Its shard's mutex is
+// held.
 func (e *entry) suspected() {
 	s := e.leave()
 	if s.of == nil {
@@ -186,8 +188,8 @@ func (e *entry) suspected() {
 	s.let()
 }
 
-// reserve takes room for n more keys in flight, or for fewer if there is less room. It returns for
-// how many.
+// reserve reserves room for n more keys in flight, or for fewer if there is less room. It returns
+// for how many.
 func (o *Ownership) reserve(n int) int {
 	for {
 		was := o.inFlight.Load()

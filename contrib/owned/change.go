@@ -9,8 +9,8 @@ import (
 )
 
 // Renew implements [driver.Store]. A key that has begun without the inner store is held as long as
-// its partition, so its renewal mostly takes no round trip. MarkIrreversible and Steps make it a
-// claim of the inner store.
+// its partition is held, so its renewal mostly takes no round trip. MarkIrreversible and Steps make
+// it a claim of the inner store.
 func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
@@ -49,7 +49,7 @@ type renewing struct {
 	items []renewal
 }
 
-// meet decides about one renewal by the entry of its key. The shard's mutex is held.
+// meet decides how to answer one renewal, by the entry of its key. The shard's mutex is held.
 func (f *renewing) meet(sh *shard, i int) {
 	it := &f.items[i]
 	e := sh.live(f.sort.hashes[i], &it.ch.ID, f.now)
@@ -104,7 +104,7 @@ func (f *renewing) hold() {
 	})
 }
 
-// held answers one key that is held with its partition. The shard's mutex is held.
+// held answers the renewal of one key that is held with its partition. The shard's mutex is held.
 func (f *renewing) held(it *renewal, t *batchWrite) {
 	it.how = replied
 	e := it.e
@@ -121,10 +121,10 @@ func (f *renewing) held(it *renewal, t *batchWrite) {
 	}
 }
 
-// covers reports whether the partition is held until a time, given as the time since Store.born.
+// covers reports whether the partition is held until the time until, counted from Store.born.
 func (o *Ownership) covers(until time.Duration) bool { return until-o.s.now() <= o.left() }
 
-// promote makes a claim of the inner store of each key that declares irreversibility or steps.
+// promote claims each key that declares irreversibility or steps at the inner store.
 func (f *renewing) promote() {
 	var all []*promotion
 	var of []*renewal
@@ -177,7 +177,7 @@ func (f *renewing) inner() {
 	}
 }
 
-// renewed notes how long a claim of the inner store lasts.
+// renewed notes how long the inner store's claim lasts.
 func (f *renewing) renewed(it *renewal) {
 	sh := f.s.table.shard(it.e.hash)
 	sh.mu.Lock()
@@ -185,7 +185,7 @@ func (f *renewing) renewed(it *renewal) {
 	it.e.until, it.e.hold = f.now+it.ch.Lease, it.ch.Hold
 }
 
-// touch renews touches that are half a Hold old.
+// touch renews the touches that were written half a Hold ago or earlier.
 func (f *renewing) touch() {
 	var all []touching
 	var of []*renewal

@@ -15,20 +15,20 @@ import (
 // atOnce bounds the items that are sent in one batch write.
 const atOnce = script.MaxMembers
 
-// Why a claim that was proven new is not granted.
+// These errors are the reasons why a claim is not granted although its key was proven new.
 var (
-	// errLate: the partition might end before the claim. The key stays begun: a suspect that nobody
-	// ran.
+	// errLate: the partition's lease might end before the lease of the claim. The key stays begun,
+	// as a suspect that nobody ran.
 	errLate = errors.New("owned: the begin was answered too late for its lease")
 	// errUnderWay: another call here is sending the same claim.
 	errUnderWay = errors.New("owned: the same claim is under way")
 	// errRemoteOwner: the partition was lost.
 	errRemoteOwner = errors.New("owned: the partition is held elsewhere")
-	// errShared: others may have begun keys of the partition.
+	// errShared: other owners may have begun keys of the partition.
 	errShared = errors.New("owned: the partition is shared")
 )
 
-// claimPath is how a request is answered.
+// claimPath is the way in which a request is answered.
 type claimPath uint8
 
 const (
@@ -62,7 +62,8 @@ type item struct {
 	req  *driver.ClaimRequest
 	ans  *driver.Answer
 	part *part
-	// made for the item, or found; nil if an entry is made only when the inner store grants
+	// made for the item, or found; nil if an entry is made only when the inner store grants the
+	// claim
 	e      *entry
 	met    *entry // the entry of another attempt, which the item has met; then it makes none
 	member int64
@@ -88,7 +89,7 @@ func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.
 	return claimed
 }
 
-// plan finds the partition of each request and answers those that have none.
+// plan finds the partition of each request, and answers the requests that have none.
 func (c *claiming) plan(reqs []driver.ClaimRequest, answers []driver.Answer) {
 	c.items = resize(c.items, len(reqs))
 	var last *part
@@ -116,7 +117,7 @@ func (c *claiming) plan(reqs []driver.ClaimRequest, answers []driver.Answer) {
 	c.grouped()
 }
 
-// grouped gives each part its items.
+// grouped sets the items of each part.
 func (c *claiming) grouped() {
 	c.group = resize(c.group, len(c.items))
 	for i := range c.items {
@@ -133,8 +134,8 @@ func (c *claiming) grouped() {
 	}
 }
 
-// refusal answers a request whose partition is not held. A partition that was lost is somebody
-// else's; one that was never acquired is a mistake of the caller.
+// refusal answers a request whose partition is not held. If the partition was lost, somebody else
+// has it. If it was never acquired, the caller has made a mistake.
 func refusal(err error, lease time.Duration) driver.Answer {
 	if errors.Is(err, errRemoteOwner) {
 		return remoteOwnerAnswer(lease)
@@ -142,15 +143,15 @@ func refusal(err error, lease time.Duration) driver.Answer {
 	return driver.Answer{Err: err}
 }
 
-// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen, Unknown would run the effect next
-// to the owner's.
+// remoteOwnerAnswer returns InFlight and never Unknown: with FailOpen, Unknown would run the effect
+// while the owner runs it, too.
 func remoteOwnerAnswer(lease time.Duration) driver.Answer {
 	return driver.Answer{Outcome: driver.InFlight,
 		Record: driver.Record{State: driver.StateInProgress, Attempt: 1, Remaining: lease}}
 }
 
-// check refuses a request that does not fit the one window of all keys or the partition's lease,
-// and what this store does not keep.
+// check refuses a request that does not fit the window that all keys share or the partition's
+// lease, or that asks for what this store does not keep.
 func (s *Store) check(r *driver.ClaimRequest) error {
 	switch {
 	case leaseRequests*r.Lease > s.opts.Lease:
@@ -172,8 +173,8 @@ func (s *Store) check(r *driver.ClaimRequest) error {
 }
 
 // enter makes the entries, each under its shard's mutex, and only then asks the filter. So the
-// second of two callers either finds the other's entry, or comes after it has gone and sees the
-// bits.
+// second of two callers either finds the first one's entry, or comes after that entry has gone and
+// sees the bits in the filter.
 func (c *claiming) enter() {
 	s := c.s
 	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
@@ -194,9 +195,10 @@ func (c *claiming) enter() {
 	}
 }
 
-// feed feeds the keys that have met an entry and made none, and then looks whether that entry is
-// still there. The entry may be of another source, whose keys this filter does not know. Once it is
-// gone, only the bits keep others from finding the key new, until the inner store has it.
+// feed feeds the keys that have found an entry, and so made none, to the filter. Then it looks
+// whether that entry is still there. The entry may be of another source, whose keys this filter
+// does not know. Once the entry is gone, only the bits in this filter keep others from finding the
+// key new, until the inner store has the key.
 func (c *claiming) feed() {
 	if c.s.met != nil {
 		c.s.met()
@@ -245,7 +247,7 @@ func (c *claiming) filter(p *part) bool {
 	return p.news > 0
 }
 
-// proven is how many keys the filter has proven new.
+// proven returns how many keys the filter has proven new.
 func (c *claiming) proven() (n int) {
 	for i := range c.queries {
 		if c.queries[i].Answer == bloom.ProvenNew {
@@ -255,7 +257,7 @@ func (c *claiming) proven() (n int) {
 	return n
 }
 
-// commit makes it visible that a key begins without the inner store. The shard's mutex is held.
+// commit shows in the table that a key begins without the inner store. The shard's mutex is held.
 func (c *claiming) commit(_ *shard, i int) {
 	it := &c.items[i]
 	switch {
@@ -270,7 +272,7 @@ func (c *claiming) commit(_ *shard, i int) {
 	}
 }
 
-// meet decides about one request by the entry that its key has. The shard's mutex is held.
+// meet decides how to answer one request, by the entry that its key has. The shard's mutex is held.
 func (c *claiming) meet(sh *shard, i int) {
 	it := &c.items[i]
 	hash := c.sort.hashes[i]
@@ -315,7 +317,7 @@ func (c *claiming) entry(it *item, hash uint64) *entry {
 	return e
 }
 
-// again answers a claim that was sent before.
+// again answers a claim that its caller sends again.
 func (c *claiming) again(it *item, e *entry) {
 	it.e, it.listed = e, true
 	switch {
@@ -335,8 +337,8 @@ func (c *claiming) again(it *item, e *entry) {
 	}
 }
 
-// against decides about a claim of a key that another attempt here began without the inner store,
-// or is beginning.
+// against decides how to answer a claim if another attempt of this process began the key without
+// the inner store, or is beginning it.
 func (c *claiming) against(sh *shard, it *item, e *entry) {
 	rec := e.record(c.now)
 	over := e.outranked(it)
@@ -360,7 +362,7 @@ func (e *entry) outranked(it *item) bool {
 		e.origin.generation > 0 && e.origin.generation < it.req.Origin.Generation
 }
 
-// record is what the table knows of a key.
+// record returns what the table knows of the key.
 func (e *entry) record(now time.Duration) driver.Record {
 	return driver.Record{
 		State: driver.StateInProgress, Attempt: e.attempt, Fence: e.shown(),
@@ -372,7 +374,7 @@ func (e *entry) record(now time.Duration) driver.Record {
 	}
 }
 
-// judge decides the way of a key that no attempt here has.
+// judge decides the path of a request whose key no attempt of this process has.
 func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	it.lookup = lookup{member: it.member, oldest: oldest, in: q.In}
 	it.says, it.why = q.Answer, q.Reason
@@ -404,8 +406,8 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	}
 }
 
-// send begins the new keys and looks for those that may be known, in one round trip for all
-// partitions. The same batch writes mark finished keys.
+// send begins the new keys, and looks in the sets for the keys that may be known, in one round trip
+// for all partitions. The same batch writes mark finished keys.
 func (c *claiming) send() {
 	var turns []*batchWrite
 	var asks []*ask

@@ -1,12 +1,12 @@
 // Package owned runs keys without a claim for each, in partitions that have one owner at a time.
 //
 // A consumer of a partitioned stream that holds a partition knows which of its keys are new. A
-// filter proves it (package bloom): the owner feeds every mark of the partition to it, and has
-// loaded the marks of earlier owners. New keys are begun with their whole batch in one script, and
-// marked in another. The other keys, those that the filter cannot prove new or that somebody has
-// begun before, are claimed at an ordinary store, the inner one, as without this package. [Store]
-// is a [dedup.Store], so you put a dedup.Deduper over it. Origin.Source and Origin.Partition of
-// its requests name the partition.
+// filter proves that a key is new (package bloom): the owner feeds every mark of the partition to
+// the filter, and has loaded the marks of earlier owners into it. New keys are begun with their
+// whole batch in one script, and marked in another. The other keys, those that the filter cannot
+// prove new or that somebody has begun before, are claimed at an ordinary store, the inner one, as
+// without this package. [Store] is a [dedup.Store], so you put a dedup.Deduper over it.
+// Origin.Source and Origin.Partition of its requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
 //	store, err := owned.New(ctx, client, inner, opts) // owned.Init was called once, by hand
@@ -29,28 +29,30 @@
 //
 // The guarantee breaks, and nobody notices, if one id is produced under two keys that different
 // partitions get within a window, or if a tool writes these keys in Redis. It also breaks if Redis'
-// clock jumps ahead: the window is shorter by as much, and rotation stands still until that time
-// has come. And it breaks in this order: the reply to a key's mark is lost, a Forget forgets the
-// key, and the retry of the mark marks it again.
+// clock jumps ahead: the window is then shorter by the length of the jump, and the rotation of
+// generations stands still until the time has come to which the clock jumped. And it breaks in this
+// order: the reply to a key's mark is lost, a Forget forgets the key, and the retry of the mark
+// marks it again.
 //
 // # After a crash
 //
-// The partition can be acquired when its lease is over. The keys that the owner had begun and not
-// marked are on record, id by id. They are suspects: only the inner store grants them, and the
-// attempt that was begun counts. So a key that kills its process reaches its cap, and its
-// neighbors do not. A clean [Ownership.Release] leaves no suspects: keys that still run become
-// claims of the inner store first.
+// The partition can be acquired when its lease is over. The ids of the keys that the owner had
+// begun and not marked are on record. These keys are suspects: only the inner store grants them,
+// and the attempt that was begun counts as an attempt. So a key that kills its process reaches its
+// cap, and its neighbors do not. A clean [Ownership.Release] leaves no suspects: keys that still
+// run become claims of the inner store first.
 //
 // # Records
 //
 // A finished key is known only to be done: results, failures and fingerprints are refused. A mark
-// is 63 bits of a digest under Options.Secret. A key that is looked for in the sets meets another
-// key's mark with a probability of the number of marks in the window divided by 2^63. The sets are
-// asked only for keys that the filter cannot prove new.
+// is 63 bits of a digest under Options.Secret. The probability that a key that is looked for in the
+// sets matches another key's mark is the number of marks in the window divided by 2^63. The sets
+// are asked only for keys that the filter cannot prove new.
 //
 // # Which keys
 //
-// The partition of a key must follow from the key. The count of partitions is on record. When it
-// grows, keys move, and every key is claimed at the inner store for Window plus Hold. Records
-// without a key have no partition of their own; a topic of such records gains nothing here.
+// The key alone must determine its partition. The count of partitions is on record. When the count
+// grows, keys move to other partitions. Every key is then claimed at the inner store for as long as
+// Window plus Hold. Records without a key have no partition of their own; a topic of such records
+// gains nothing here.
 package owned

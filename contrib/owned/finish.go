@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// completion says how a change is carried out.
+// completion is the way in which a change is carried out.
 type completion uint8
 
 const (
@@ -53,8 +53,8 @@ func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.An
 	return ended
 }
 
-// FinishClaim is Finish and Claim in one round trip for each partition's server: one batch write
-// has the marks of one batch and the begin of the next.
+// FinishClaim does Finish and Claim in one round trip for each partition's server: one batch write
+// contains the marks of one batch and the begin of the next.
 func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
 	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
@@ -74,7 +74,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
 	return ended, claimed
 }
 
-// exchange is FinishClaim for as many items as fit into one batch write.
+// exchange does the work of FinishClaim for as many items as fit into one batch write.
 func (s *Store) exchange(ctx context.Context, changes []driver.Finish, ended []driver.Answer,
 	reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	c, _ := claimings.Get().(*claiming)
@@ -92,8 +92,8 @@ func (s *Store) exchange(ctx context.Context, changes []driver.Finish, ended []d
 	c.free()
 }
 
-// gated does the steps that keep a release waiting. A hook of the filter may panic here: the gates
-// are opened anyway.
+// gated does the steps that keep a release waiting. A hook of the filter may panic here, and even
+// then gated opens the gates.
 func (c *claiming) gated(f *finishing, reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	defer c.ungate()
 	c.plan(reqs, claimed)
@@ -135,7 +135,7 @@ func (f *finishing) plan(changes []driver.Finish, answers []driver.Answer) {
 	f.sort.each(f.s.table, f.meet)
 }
 
-// checkChange refuses what this store does not keep.
+// checkChange refuses a change with something that this store does not keep.
 func (s *Store) checkChange(c *driver.Finish) error {
 	switch {
 	case c.State != driver.StateSucceeded && c.State != driver.StateReleased:
@@ -157,7 +157,7 @@ func (s *Store) checkChange(c *driver.Finish) error {
 	return nil
 }
 
-// meet decides about one change by the entry of its key. The shard's mutex is held.
+// meet decides how to carry out one change, by the entry of its key. The shard's mutex is held.
 func (f *finishing) meet(sh *shard, i int) {
 	it := &f.items[i]
 	e := sh.live(f.sort.hashes[i], &it.ch.ID, f.now)
@@ -184,12 +184,12 @@ func (f *finishing) meet(sh *shard, i int) {
 	}
 }
 
-// inner prepares a change of a claim that the inner store has.
+// inner prepares a change whose claim the inner store has.
 func (it *finish) inner(e *entry) {
 	it.how, it.fence, it.runs, it.lapse = inside, e.inner, e.runs, e.touched
 }
 
-// alien decides about a change of a key that another attempt has.
+// alien decides how to carry out a change whose key another attempt has.
 func (f *finishing) alien(it *finish, e *entry) {
 	it.how, it.known = stranger, e.state == claimed || e.state == ended && e.end == passed
 	if e.state == begun && !it.ch.EffectApplied {
@@ -198,7 +198,7 @@ func (f *finishing) alien(it *finish, e *entry) {
 	}
 }
 
-// again answers a change of a key that has ended. The same change gets the same answer.
+// again answers a change whose key has ended before. The same change gets the same answer again.
 func (f *finishing) again(it *finish, e *entry) {
 	switch {
 	case e.end == passed:
@@ -222,8 +222,8 @@ func (e *entry) endRecord(s *Store, now time.Duration) driver.Record {
 	return s.doneRecord()
 }
 
-// unused gives back a key that was not attempted. It takes no round trip, and counts no attempt.
-// The shard's mutex is held.
+// unused gives back a key whose effect was not attempted. It takes no round trip, and counts no
+// attempt. The shard's mutex is held.
 func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 	if e.state == asking {
 		sh.drop(e)
@@ -257,7 +257,7 @@ func (f *finishing) mark(c *claiming) {
 	}
 }
 
-// marked answers the marks, by what became of their batch writes.
+// marked answers the marks, by the results of their batch writes.
 func (f *finishing) marked(c *claiming) {
 	marks := false
 	for i := range f.items {
@@ -285,14 +285,14 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	t, e := &p.write, it.e
 	switch {
 	case e.state == claimed && e.token == it.ch.Token:
-		// a release has made it a claim of the inner store while the mark was under way
+		// a release has moved the claim to the inner store while the mark was under way
 		it.inner(e)
 	case t.wrote() && e.state == begun:
 		p.settled = append(p.settled, e.leave())
 		sh.linger(e, marked)
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
 	case t.wrote() && e.state == ended && e.end == marked:
-		// by the same change, which was sent twice at the same time
+		// the same change was sent twice at the same time, and the other one marked the key
 		*it.ans = driver.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
 	case t.wrote(): // another attempt had taken it over
 		*it.ans = driver.Answer{Written: true, Record: f.s.doneRecord()}

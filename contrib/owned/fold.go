@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// foldAtOnce is about how many members one call of a fold moves: that takes half a millisecond
-	// of the server's time.
+	// foldAtOnce is about how many members one call of a fold moves. Moving them takes half a
+	// millisecond of the server's time.
 	foldAtOnce = 2048
 	// foldTries bounds how often a set is read again because something was forgotten meanwhile.
 	foldTries = 16
@@ -34,7 +34,7 @@ func (o *Ownership) fold(ctx context.Context) error {
 	return nil
 }
 
-// full is a generation and the range of its sets that can be folded.
+// full is the range of a generation's sets that can be folded.
 type full struct {
 	gen         int64
 	first, last uint64
@@ -56,12 +56,13 @@ func (o *Ownership) full() (all []full) {
 	return all
 }
 
-// foldSet folds one set, and reports whether the next one may be folded: a set that the server has
-// not seen, because the batch write that should have begun it never came, is not folded.
+// foldSet folds one set, and reports whether the next one may be folded. It does not fold a set
+// that the server has not seen, because the batch write that should have begun the set never
+// arrived.
 //
-// The number of forgets is taken before the set is read: a member that is forgotten after the
-// reading must not come back. If we know what went into a set, we do not read it. Either way the
-// script compares the number of members and the number of forgets.
+// It takes the number of forgets before it reads the set, because a member that is forgotten after
+// the reading must not come back. If this process knows the members of a set, it does not read the
+// set. Either way the script compares the number of members and the number of forgets.
 func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
 	o.beginFolding(gen)
 	for range foldTries {
@@ -92,9 +93,9 @@ func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, err
 	return false, errors.New("owned: fold: keys are forgotten all the time")
 }
 
-// beginFolding makes later asks name the buckets, because members move there from now on. If an ask
-// has named none and is answered after the fold, the answer says that sets were folded, and it asks
-// again.
+// beginFolding makes later asks name the buckets, because members move there from now on. If an
+// earlier ask named no buckets and is answered after the fold, its answer says that sets were
+// folded, and it is sent again.
 func (o *Ownership) beginFolding(gen int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,8 +119,8 @@ func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 // move sends the members in as many calls as needed, one after the other, and returns the first
 // answer that is not AnswerFolded, or the last. The last call removes the set, so it must not run
 // when an earlier one got no answer. Members are sorted, which also puts them in the order of their
-// buckets. So a repeated call, by the next owner or after a forget, brings each bucket the members
-// that are already at its end, and adds nothing.
+// buckets. So a repeated call, by the next owner or after a forget, sends each bucket the members
+// that are already at the bucket's end, and adds nothing.
 func (o *Ownership) move(ctx context.Context, fold *script.Fold,
 	members []int64) (script.Reply, error) {
 	slices.SortFunc(members, byBucket)
@@ -153,7 +154,8 @@ func (o *Ownership) move(ctx context.Context, fold *script.Fold,
 // byBucket orders members so that the members of a bucket are next to each other.
 func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } // 64 bits either way
 
-// some cuts off the members for one call. All members of a bucket go in the same call.
+// some returns the members for one call, and the rest. All members of a bucket go into the same
+// call.
 func (o *Ownership) some(members []int64) (some, rest []int64) {
 	n := min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))
 	for n > 0 && n < len(members) &&

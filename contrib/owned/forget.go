@@ -15,7 +15,7 @@ import (
 const forgetTries = 8
 
 // Forget implements [driver.Store]. It asks the inner store and every partition on record. Each ID
-// takes three or four round trips, and two for each partition.
+// costs three or four round trips, and two more for each partition.
 func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i := range ids {
@@ -73,8 +73,8 @@ func (e *entry) isLive(now time.Duration) bool {
 	return (e.state == begun || e.state == asking) && e.until > now
 }
 
-// floor makes the inner store grant a fence for the key, which may never have reached that store.
-// When the inner store then forgets the key, it keeps the fence as a floor.
+// floor claims the key at the inner store, which may never have seen the key, so that the store
+// grants a fence. When the inner store then forgets the key, it keeps the fence as a floor.
 func (s *Store) floor(ctx context.Context, id driver.ID, hold time.Duration) error {
 	var token driver.Token
 	if _, err := rand.Read(token[:]); err != nil {
@@ -98,7 +98,7 @@ func (s *Store) floor(ctx context.Context, id driver.ID, hold time.Duration) err
 	}})[0].Err
 }
 
-// erase removes the mark from one partition.
+// erase removes the mark of the key from one partition.
 func (s *Store) erase(ctx context.Context, at *partitionRecord, member int64) error {
 	for range forgetTries {
 		head, _, err := s.readPartition(ctx, &at.names)
@@ -160,9 +160,10 @@ func (s *Store) eraser(at *partitionRecord, head *script.State, member int64,
 }
 
 // forgotten removes what the table kept of a key. It returns false, and leaves the entry, if the
-// key has begun meanwhile or is about to begin. Such a key is not new to the filter any more, and
-// the inner store does not know it: without the entry, another claim would be granted next to the
-// handler. If the inner store has granted a claim since it forgot the key, that store decides.
+// key has begun meanwhile or is about to begin. The filter does not find such a key new any more,
+// and the inner store does not know the key. So without the entry, another claim would be granted
+// while the handler still runs. If the inner store has granted a claim since it forgot the key,
+// that store decides.
 func (s *Store) forgotten(id *driver.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)

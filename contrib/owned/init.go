@@ -12,21 +12,21 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// ErrEvicts: a server may remove keys when its memory is full, and an effect whose mark is gone
-// runs again. The text says the server's maxmemory-policy.
+// ErrEvicts reports that a server may remove keys when its memory is full. An effect whose mark is
+// gone runs again. The error text quotes the server's maxmemory-policy.
 var ErrEvicts = errors.New("owned: the server may evict keys")
 
 // Init prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
 // and [Store.Acquire] need. Call it once, by hand or from the step that deploys for the first time,
-// and never when a process starts. A server that has lost everything looks like a new one, and an
-// Init on every start would take it for one.
+// and never when a process starts. A server that has lost everything looks like a new server, and
+// an Init on every start would treat it as new.
 //
 // If the record exists, Init repairs what was lost. A partition of which Redis has lost marks, or
 // everything, can then be acquired again, and every key of it is claimed at the inner store for
 // Window+Hold. Effects whose marks were lost run again when they are redelivered: by calling Init
 // you accept that. If the record itself was lost with everything else, nothing shows that there was
-// any data. The inner store is then asked only where a mark says so, and an inner store on another
-// server should begin anew, too.
+// any data. The inner store is asked only for keys whose mark says so, and these marks are lost,
+// too. So an inner store on another server should begin anew as well.
 //
 // It returns [ErrOtherSettings] for other options than those of the first Init. It takes a few
 // round trips, and one for each 256 partitions on record. Calling it again is harmless.
@@ -63,8 +63,8 @@ func (r *registry) boot(ctx context.Context) error {
 	return errMapBusy
 }
 
-// repair makes the head of each partition that has none, or one that says lost. It tells the
-// version of the map to partitions that have lost it. This comes before changes are continued,
+// repair writes the head of each partition that has no head, or whose head says lost. It tells the
+// version of the map to partitions that have lost it. It does so before changes are continued,
 // because a change stops at such a partition.
 func (r *registry) repair(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {
@@ -92,7 +92,8 @@ func (r *registry) repair(ctx context.Context, m *mapRecord) error {
 	return err
 }
 
-// heads reads the heads of all partitions of a source; nil for a partition without a head.
+// heads reads the heads of all partitions of a source. It returns nil for a partition without a
+// head.
 func (r *registry) heads(ctx context.Context, source string,
 	count int32) ([]*script.State, error) {
 	all := make([]*script.State, 0, count)
@@ -111,7 +112,7 @@ func (r *registry) heads(ctx context.Context, source string,
 	return all, nil
 }
 
-// readHeads reads heads in one pipeline; nil for a head that does not exist.
+// readHeads reads heads in one pipeline. It returns nil for a head that does not exist.
 func readHeads(ctx context.Context, client redis.UniversalClient,
 	keys []string) ([]*script.State, error) {
 	type got struct {
@@ -138,7 +139,8 @@ func readHeads(ctx context.Context, client redis.UniversalClient,
 	return heads, nil
 }
 
-// agree checks for New that the servers keep marks, and that there is a record with our settings.
+// agree checks, for New, that no server may evict marks, and that there is a record with our
+// settings.
 func (r *registry) agree(ctx context.Context) error {
 	if err := checkServers(ctx, r.client); err != nil {
 		return err
@@ -151,8 +153,8 @@ func (r *registry) agree(ctx context.Context) error {
 }
 
 // checkServers refuses a client that reads from replicas, which may not have a mark yet, and a
-// server, or a master of a Cluster, that may evict keys. A server that does not say its policy,
-// such as one for tests, passes.
+// server, or a master of a Cluster, that may evict keys. A server that does not report its policy,
+// such as a server for tests, passes.
 func checkServers(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

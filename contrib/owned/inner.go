@@ -32,7 +32,7 @@ func (f *finishing) any(how ...completion) bool {
 	return false
 }
 
-// each calls fn with each change that is carried out in this way.
+// each calls fn with each change that is carried out in the way how.
 func (f *finishing) each(how completion, fn func(it *finish)) {
 	for i := range f.items {
 		if f.items[i].how == how {
@@ -41,7 +41,7 @@ func (f *finishing) each(how completion, fn func(it *finish)) {
 	}
 }
 
-// promote makes the claims at the inner store.
+// promote claims the keys of the promoted changes at the inner store.
 func (f *finishing) promote() {
 	var all []*promotion
 	var of []*finish
@@ -67,12 +67,13 @@ func (f *finishing) promote() {
 	}
 }
 
-// errTaken: the inner store has a key in flight that began without it. That happens for a moment
-// when a request for the key comes in another partition of a shared source.
+// errTaken reports that a key began without the inner store, and that store has the key in flight
+// for another attempt. That happens briefly when a request for the key comes in another partition
+// of a shared source.
 var errTaken = errors.New("owned: another attempt has the key at the inner store")
 
-// promotion makes a claim that had begun without the inner store a claim of that store, under the
-// same token.
+// promotion moves a claim that had begun without the inner store to that store, under the same
+// token.
 type promotion struct {
 	e           *entry
 	lease, hold time.Duration
@@ -129,8 +130,8 @@ func (p *promotion) request(s *Store) driver.ClaimRequest {
 	}
 }
 
-// take notes the inner store's answer. From then on that store has the claim and its count of
-// attempts.
+// take notes the inner store's answer. If that store has granted the claim, it has the claim and
+// the count of attempts from then on.
 func (p *promotion) take(s *Store, ans *driver.Answer) {
 	e := p.e
 	sh := s.table.shard(e.hash)
@@ -145,7 +146,7 @@ func (p *promotion) take(s *Store, ans *driver.Answer) {
 		p.record = ans.Record
 	case ans.Outcome != driver.Acquired && ans.Outcome != driver.Duplicate &&
 		ans.Outcome != driver.Uncertain:
-		// its begin stays on record: the key runs, and the inner store does not know of it
+		// its begin stays on record, because the key runs and the inner store does not know of it
 		p.err = errTaken
 	default:
 		p.held, p.fence, p.record = ans.Outcome == driver.Acquired, ans.Record.Fence, ans.Record
@@ -162,7 +163,7 @@ func (p *promotion) take(s *Store, ans *driver.Answer) {
 	}
 }
 
-// touching is a touch that goes before a call of the inner store, and what became of it.
+// touching is a touch that is written before a call of the inner store, and its result.
 type touching struct {
 	o *Ownership
 	member
@@ -199,8 +200,8 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 	}
 }
 
-// strangers deals with the changes of a caller that holds nothing. A key that is done in the sets
-// stays as it is; the others go to the inner store.
+// strangers carries out the changes of callers that hold nothing. A key that is done in the sets
+// stays as it is. Changes of other keys go to the inner store.
 func (f *finishing) strangers() {
 	byOwner := make(map[*Ownership][]*finish)
 	var nowhere []*finish
@@ -236,7 +237,7 @@ func (f *finishing) strangers() {
 	f.nowhere(nowhere)
 }
 
-// asked decides by what the sets know of a stranger's key.
+// asked decides about a stranger's change by what the sets know of its key.
 func (f *finishing) asked(it *finish, a *ask, n int) {
 	it.how = replied
 	switch {
@@ -255,8 +256,8 @@ func (f *finishing) asked(it *finish, a *ask, n int) {
 // touchAnew stands for the time of a touch that does not exist.
 const touchAnew = -1 << 62
 
-// nowhere deals with changes of keys whose partition is not held here. A change goes to the inner
-// store if that has a record.
+// nowhere carries out changes of keys whose partition is not held here. A change goes to the inner
+// store if that store has a record of the key.
 func (f *finishing) nowhere(all []*finish) {
 	if len(all) == 0 {
 		return
@@ -279,7 +280,8 @@ func (f *finishing) nowhere(all []*finish) {
 	}
 }
 
-// touch renews the touches of keys that the inner store must remember for longer than the touch.
+// touch renews the touches of keys that the inner store will remember for longer than the touch
+// lasts.
 func (f *finishing) touch() {
 	var all []touching
 	var of []*finish
@@ -329,7 +331,7 @@ func (f *finishing) end() {
 	}
 }
 
-// passed passes on the inner store's answer.
+// passed passes the inner store's answer on to the caller.
 func (f *finishing) passed(it *finish, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {

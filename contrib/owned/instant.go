@@ -20,11 +20,11 @@ func (s *Store) moment() instant {
 	return instant{mono: s.now(), wall: s.wall().Round(0).Sub(s.born.Round(0))}
 }
 
-// now is the monotonic time since the Store was made. By this clock alone, a time may be over late,
-// but never early.
+// now returns the monotonic time since the Store was made. By this clock alone, a time may be over
+// late, but never early.
 func (s *Store) now() time.Duration { return time.Since(s.born) }
 
-// left is how much longer the partition is held.
+// left returns how much longer the partition is held.
 func (o *Ownership) left() time.Duration {
 	until := o.valid.Load()
 	if until == nil {

@@ -29,7 +29,7 @@ func newNames(prefix, source string, number int32) names {
 	return names{tag: tag, head: tag + ":head", own: tag + ":own", run: tag + ":run"}
 }
 
-// fresh names the n-th fresh set of a generation: its marks are in no bucket yet.
+// fresh names the n-th fresh set of a generation. The marks of a fresh set are in no bucket yet.
 func (n *names) fresh(gen int64, nth uint64) string {
 	b := append(make([]byte, 0, len(n.tag)+45), n.tag...)
 	b = strconv.AppendInt(append(b, ":f:"...), gen, 10)
@@ -49,8 +49,8 @@ type members struct {
 	buckets uint64
 }
 
-// of is the member that says that an ID is done: 63 bits of its digest and a zero. The input of the
-// hash has a fixed length, so nobody can extend it.
+// of returns the member that says that an ID is done: 63 bits of the ID's digest and a zero. The
+// input of the hash has a fixed length, so length extension is not possible.
 func (m *members) of(id *driver.ID) int64 {
 	var text [sha256.Size + len(*id)]byte
 	copy(text[:], m.secret[:])
@@ -59,11 +59,11 @@ func (m *members) of(id *driver.ID) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:]) &^ 1)
 }
 
-// done is the member "done" of the ID of a member, which may be "done" or "touched".
+// done returns the member "done" of an ID, from either of the ID's members, "done" or "touched".
 func done(member int64) int64 { return member &^ 1 }
 
-// bucket is the bucket into which both members of an ID are folded. The upper bits of a member name
-// it, so the member alone is enough.
+// bucket returns the bucket into which both members of an ID are folded. The upper bits of a member
+// are the bucket's number, so the member alone is enough.
 func (m *members) bucket(member int64) int {
 	return int(uint64(member) >> 32 * m.buckets >> 32)
 }

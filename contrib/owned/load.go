@@ -28,7 +28,7 @@ const (
 	snapshotTimeout = 30 * time.Second
 )
 
-// loader feeds a filter what its partition has.
+// loader feeds the members of a partition to its filter.
 type loader struct {
 	reader
 	names   *names
@@ -43,8 +43,8 @@ type loader struct {
 	hear    func(ctx context.Context) error // asks the server for its clock
 	open    func()                          // opens the feed until the end of the lease
 
-	// first is the head as it was when the partition was acquired, before we wrote anything; base
-	// subtracts what was forgotten since.
+	// first is the head as it was when the partition was acquired, before we wrote anything. The
+	// method base subtracts what was forgotten since.
 	first        *script.State
 	snapshots    Snapshots // may be nil
 	snapshotName func(gen int64) string
@@ -53,7 +53,7 @@ type loader struct {
 	progress     *loading
 }
 
-// loading says how far a load has come.
+// loading is how far a load has come.
 type loading struct {
 	members atomic.Int64 // fed by now
 	of      atomic.Int64 // that head counts
@@ -65,12 +65,13 @@ type loading struct {
 // been fed.
 //
 // load compares the counts that head had at the acquire with the sets that head named then: nobody
-// adds to those any more. If it counted our own sets too, a member of ours would make up for one
-// that was lost.
+// adds to those any more. If it counted our own sets too, one of our members would make up for a
+// lost member.
 //
-// Fewer members than head counts are [ErrAmnesia], with two exceptions: some were forgotten
-// meanwhile, and a Forget counts down; or the sets have expired by then, because this process may
-// have stood still. Another epoch is [ErrLost]. After any other error load can be called again.
+// Fewer members than head counts are [ErrAmnesia], with two exceptions. Some members may have been
+// forgotten meanwhile; each Forget lowers the count. Or the sets have expired by then, because this
+// process may have stood still. Another epoch is [ErrLost]. After any other error load can be
+// called again.
 func (l *loader) load(ctx context.Context) error {
 	head, err := l.head(ctx)
 	if err != nil {
@@ -102,9 +103,9 @@ func (l *loader) load(ctx context.Context) error {
 	return errors.New("owned: load: keys are forgotten all the time")
 }
 
-// base updates first to the forgets that head has seen, and returns a head with the same number of
-// forgets. The sets that were there at the acquire then have as many members as head counts, minus
-// the members of our own sets. Both are read in one transaction.
+// base updates l.first to the forgets that head has seen, and returns a head with the same number
+// of forgets. The sets that were there at the acquire then have as many members as head counts,
+// minus the members of our own sets. One transaction reads head and our own sets.
 func (l *loader) base(ctx context.Context, head *script.State) (*script.State,
 	error) {
 	for range loadTries {
@@ -192,7 +193,7 @@ func (l *loader) checked(head *script.State, err error) (*script.State, error) {
 	}
 }
 
-// missing says that members of a generation are missing.
+// missing is the error that members of a generation are missing.
 type missing struct {
 	gen   int64
 	error // wraps ErrAmnesia
@@ -200,15 +201,16 @@ type missing struct {
 
 func (m *missing) Unwrap() error { return m.error }
 
-// alive returns the filter's oldest and newest generation by now. It calls Check, which looks at
-// the clock; Where does not.
+// alive returns the filter's oldest and newest generation at this time. It calls Check first,
+// because Check looks at the clock and Where does not.
 func (l *loader) alive() (oldest, newest int64) {
 	_, _ = l.filter.Check([16]byte{})
 	oldest, _, _, _ = l.filter.Where([16]byte{})
 	return oldest, oldest + int64(l.filter.Plan().Generations) - 1
 }
 
-// feedAll feeds the sets that head names. fewer says of which generation members are missing.
+// feedAll feeds the sets that head names. It returns in fewer the generation whose members are
+// missing, if there is one.
 func (l *loader) feedAll(ctx context.Context, head *script.State) (fewer *missing,
 	err error) {
 	l.progress.members.Store(0)
@@ -236,8 +238,8 @@ func (l *loader) feedAll(ctx context.Context, head *script.State) (fewer *missin
 	return nil, nil //nolint:nilnil // nothing is missing, and nothing failed
 }
 
-// wanted is how many members the sets of a generation must have, counting only the sets that were
-// there when the partition was acquired.
+// wanted returns how many members the sets of a generation must have, counting only the sets that
+// were there when the partition was acquired.
 func (l *loader) wanted(gen int64) int64 {
 	if l.first == nil {
 		return 0
@@ -263,7 +265,7 @@ func (l *loader) old(gen int64, sets script.Gen, cards []int64) (n int64) {
 	return n
 }
 
-// counted is how many members head counts.
+// counted returns how many members head counts.
 func counted(head *script.State) (n int64) {
 	for _, g := range head.Gens {
 		n += max(g.Fresh+g.Kept, 0)
@@ -271,8 +273,8 @@ func counted(head *script.State) (n int64) {
 	return n
 }
 
-// within reports whether the sets of a generation cannot have expired: they end at least a slice
-// from now by the server's clock, as it was heard a third of a lease ago.
+// within reports whether the sets of a generation cannot have expired. It requires that they end at
+// least a slice from now, by the server's clock as a reply gave it, at most a third of a lease ago.
 func (l *loader) within(gen int64) bool {
 	return time.Duration(gen+2)*l.slice+l.keep > l.clock()
 }
@@ -311,7 +313,8 @@ func (l *loader) generation(ctx context.Context, head *script.State, gen int64,
 }
 
 // keys names the sets of a generation that may have members. Buckets are empty until the first
-// fold. While the first fold is under way, only the count of members in buckets shows it.
+// fold. While the first fold is under way, only the count of members in buckets shows that they are
+// not empty.
 func (l *loader) keys(gen int64, sets script.Gen) ([]stored, error) {
 	if sets.Newest < sets.Folded || sets.Newest-sets.Folded > maxFresh {
 		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d",
@@ -367,8 +370,8 @@ func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 }
 
 // cover tells the filter that all marks are known, and opens the feed. A generation that begins
-// before the feed is open has only marks of ours, which were fed. One that begins after that is
-// covered by itself.
+// before the feed is open has only our own marks, which were fed. A generation that begins after
+// that is covered without this call.
 func (l *loader) cover(head *script.State) error {
 	for range loadTries {
 		oldest, newest := l.alive()

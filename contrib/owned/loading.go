@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// load loads the filter: see loader. It opens the feed.
+// load loads the filter; see loader. It opens the feed.
 func (o *Ownership) load(ctx context.Context) error {
 	l := o.loader()
 	if l.filter == nil || l.feed == nil {
@@ -39,8 +39,8 @@ func (o *Ownership) loader() *loader {
 	}
 }
 
-// hearClock asks the server for its clock. It ignores what else the answer says: the next answer
-// says it again.
+// hearClock asks the server for its clock. It ignores the rest of the answer, because the next
+// answer repeats it.
 func (o *Ownership) hearClock(ctx context.Context) error {
 	reply := o.s.send(ctx, script.NewAsk(o.keys(),
 		&script.Ask{Epoch: o.self().Epoch}))[0]
@@ -64,7 +64,7 @@ func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	case reply.Err != nil:
 		return fmt.Errorf("owned: load: %s; writing that down: %w", amnesia.Error(), reply.Err)
 	case reply.Answer != script.AnswerMapped && reply.Answer != script.AnswerAmnesia:
-		// amnesia: there is no head, so nobody can acquire the partition either
+		// amnesia means that there is no head, so nobody can acquire the partition anyway
 		return fmt.Errorf("owned: load: %s; writing that down: script answered %q", amnesia.Error(),
 			reply.Answer)
 	}

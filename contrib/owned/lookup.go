@@ -31,7 +31,7 @@ func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return out
 }
 
-// tabled is what the table knows of a key. It is false if the inner store must be asked.
+// tabled returns what the table knows of a key. It returns false if the inner store must be asked.
 func (s *Store) tabled(id *driver.ID) (driver.Record, bool) {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
@@ -40,7 +40,7 @@ func (s *Store) tabled(id *driver.ID) (driver.Record, bool) {
 	e := sh.live(hash, id, s.now())
 	switch {
 	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end != unused:
-		// others may have forgotten it since
+		// another process may have forgotten the key since
 		return driver.Record{}, false
 	case e.state == ended:
 		return e.endRecord(s, s.now()), true
@@ -95,7 +95,8 @@ func (s *Store) lookup(ctx context.Context, ids []driver.ID, at []int, out []dri
 }
 
 // lookInSets looks for members in every partition on record. For a partition that is held here, the
-// table and the suspects say what has begun; for any other, the record says it.
+// table and the suspects show which keys have begun. For any other partition, its record shows
+// that.
 func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, error) {
 	spots, err := s.everywhere(ctx)
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 )
 
 // The map record is one key of a prefix, which never expires. It has what all processes must agree
-// on, and how many partitions each source has. It is text: the header, a line "name value" for each
-// setting in the order of mapSettings.lines, and a line for each source in the order of their
-// names:
+// on, and how many partitions each source has. It is a text: the header, a line "name value" for
+// each setting in the order of mapSettings.lines, and a line for each source in the order of the
+// sources' names:
 //
 //	source state version count before span_ms mapping "name"
 //
-// An unknown line, or a line that this version would write otherwise, makes the record unreadable:
-// we guess nothing about who owns what.
+// An unknown line, or a line that this version would write differently, makes the record
+// unreadable, because we must not guess who owns what.
 const mapHeader = "onceward owned map 1"
 
 // maxMap bounds the record, in bytes: it has room for some ten thousand sources.
 const maxMap = 1 << 20
 
-// errMap: the map record is not one that this version writes.
+// errMap reports that the map record is not in the form that this version writes.
 var errMap = errors.New("the map record cannot be read by this version")
 
 // mapRecord is what `P:map` holds.
@@ -46,7 +46,7 @@ type mapSettings struct {
 	buckets int // of a generation
 }
 
-// mapSource is how the keys of one source are spread.
+// mapSource is how the keys of one source are spread over partitions.
 type mapSource struct {
 	changing bool   // some partitions may not have been told yet: nothing is granted
 	version  uint64 // one more with each change
@@ -89,7 +89,7 @@ func (m *mapRecord) String() string {
 	return b.String()
 }
 
-// with is the record with another line for a source.
+// with returns the record with another line for a source.
 func (m *mapRecord) with(name string, s mapSource) *mapRecord {
 	next := &mapRecord{settings: m.settings, sources: maps.Clone(m.sources)}
 	next.sources[name] = s
@@ -167,7 +167,7 @@ func (m *mapRecord) readSource(text string) error {
 	return nil
 }
 
-// differ names the settings that the options make different, or is "".
+// differ returns the names of the settings that differ from the options, or "".
 func (m *mapSettings) differ(mine *mapSettings) string {
 	var all []string
 	have, want := m.lines(), mine.lines()

@@ -17,30 +17,31 @@ const (
 	mapTries = 64
 )
 
-// errMapBusy: the record had changed at each try.
+// errMapBusy reports that somebody else had changed the record at each try.
 var errMapBusy = errors.New("owned: the map record changes all the time")
 
 // span is how long no key is New after keys have moved: marks and begins under the earlier mapping
 // are remembered for the Window and the Hold. The span is one step of Misplaced longer. Misplaced
-// relies on what it told all partitions up to a step ago, and a partition that was made since then
-// was not told.
+// relies on what it told all partitions up to one step ago, and it has not told partitions that
+// were made since then.
 func (r *registry) span() time.Duration {
 	return script.FromMillis(r.settings.window + r.settings.hold + r.settings.window/
 		shareSteps + 1)
 }
 
 // mapped returns the line of the map under which a partition is acquired. It puts a new source on
-// record, begins a change of its count or its mapping, and continues a change that was begun. A
-// lower count than on record is [ErrCount], another mapping while a partition is held is
-// [ErrMapping], and no record, or no head where one must be, is [ErrAmnesia]. It takes one round
-// trip if nothing has changed; with a change, three and one for each 256 partitions.
+// record, begins a change of its count or its mapping, and continues a change that was begun. It
+// returns [ErrCount] for a lower count than on record, and [ErrMapping] for another mapping while a
+// partition is held. It returns [ErrAmnesia] if there is no record, or no head where one must be.
+// It takes one round trip if nothing has changed; with a change, three and one for each 256
+// partitions.
 //
 // A change has three steps. (1) The record says `changing`, with a new version and count. (2)
 // Every partition learns the version, and that it is shared for a span: from here on no partition
 // accepts a begin. (3) The record says `steady`. Nothing is granted under a count before (3),
 // because a partition that was not told yet may still mark keys that have moved. A process that
-// meets `changing` continues from (2), whatever has become of the process that began the change:
-// each step can be repeated.
+// reads `changing` continues from (2), whether or not the process that began the change still runs,
+// because each step can be repeated.
 func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -72,7 +73,8 @@ func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) 
 	return mapSource{}, errMapBusy
 }
 
-// begin is step 1. It also returns nil if the record was written meanwhile: read it again.
+// begin is step 1. It also returns nil if somebody else has written the record meanwhile; the
+// caller then reads it again.
 func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text string) error {
 	was, known := m.sources[p.Source]
 	if known && p.Mapping != was.mapping {
@@ -88,8 +90,8 @@ func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text s
 	return err
 }
 
-// change is the line of a source that becomes as p says. A new source need not be shared, because
-// it has no marks in other partitions.
+// change returns the line of a source that is changed to what p says. A new source need not be
+// shared, because it has no marks in other partitions.
 func (r *registry) change(was mapSource, p *Partition) mapSource {
 	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count,
 		mapping: p.Mapping}
@@ -100,7 +102,7 @@ func (r *registry) change(was mapSource, p *Partition) mapSource {
 }
 
 // finish does steps 2 and 3 of a change. It also returns nil if somebody else has changed the line
-// meanwhile: read it again.
+// meanwhile; the caller then reads it again.
 func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
 	told, err := r.announce(ctx, source, s, nil)
 	if err != nil {
@@ -109,7 +111,7 @@ func (r *registry) finish(ctx context.Context, source string, s mapSource) error
 	next := s
 	switch {
 	case told.version > s.version || told.used && s.before == 0 && s.span == 0:
-		// Partitions know of a map that the record does not: a later record was lost.
+		// The partitions know a map that the record does not know, so a later record was lost.
 		next.version, next.span = max(told.version, s.version)+1, r.span()
 	default:
 		next.changing = false
@@ -138,14 +140,15 @@ func (r *registry) replace(ctx context.Context, source string, s, next mapSource
 	return errMapBusy
 }
 
-// mapReplies is what the partitions of a source have answered.
+// mapReplies holds what the partitions of a source have answered.
 type mapReplies struct {
 	version uint64 // the largest that one of them knows
 	used    bool   // one of them has had an owner
 }
 
 // announce is step 2: every partition learns the version, and is shared for the span. A partition
-// from s.before on gets a head if it has none. hear, which may be nil, is called with every reply.
+// with the number s.before or above gets a head if it has none. The function hear, which may be
+// nil, is called with every reply.
 func (r *registry) announce(ctx context.Context, source string, s mapSource,
 	hear func(number int32, reply *script.Reply)) (mapReplies, error) {
 	var all mapReplies
@@ -194,15 +197,17 @@ func (r *registry) remap(source string, number int32, m script.Remap) script.Cal
 	return script.NewRemap(script.Keys{Head: n.head, Own: n.own, Run: n.run}, m)
 }
 
-// level deals with a partition that knows another version than the line of its source says. If the
-// partition's version is earlier, its server has lost the later one, and level tells it again. If
-// it is later, a change is under way, or the record has lost one: then the record gets a version
-// above all. Either way, nil means that the record must be read again.
+// level handles a partition that knows another version than the line of its source. If the
+// partition's version is earlier, its server has lost the later version, and level tells it again.
+// If the partition's version is later, a change is under way, or the record has lost a change. In
+// that case level writes a version into the record that is above all others. After either of these,
+// level returns nil, and the record must be read again.
 func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows uint64) error {
 	if knows > s.version {
 		next := s
 		next.changing, next.version, next.before, next.span = true, knows+1, s.count, r.span()
-		// Only if the line is still the same: a change is on record before partitions are told.
+		// This writes only if the line is still the same, because a change is on record before
+		// partitions are told.
 		return r.replace(ctx, p.Source, s, next)
 	}
 	call := r.remap(p.Source, p.Number, script.Remap{MapVersion: s.version, Span: r.span()})
@@ -241,7 +246,7 @@ func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 	return nil, errMapBusy
 }
 
-// agree compares the servers and the record with what the Store needs.
+// agree checks that the servers and the record are as the Store needs them.
 func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) }
 
 // everywhere returns all partitions of all sources on record. One round trip, unless a mapping

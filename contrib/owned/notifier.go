@@ -12,8 +12,8 @@ const untold = 256
 
 // notifier hands the events of the filters to an observer, in order, from a goroutine that lives
 // while there are events. An event can arise anywhere: while a batch keeps a release waiting, while
-// a partition is acquired again, or in work that a release waits for. If the hook ran there and
-// released the partition, it would wait for itself.
+// a partition is acquired again, or in work that a release waits for. If a hook ran in that
+// goroutine and released the partition, it would wait for itself.
 type notifier struct {
 	hook func(dedup.Event)
 
@@ -46,7 +46,7 @@ func (t *notifier) run(over chan struct{}) {
 	}
 }
 
-// next returns the oldest event. If there is none, the goroutine ends.
+// next returns the oldest event. If there is no event, the goroutine ends.
 func (t *notifier) next() (e dedup.Event, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,18 +35,18 @@ const (
 	// leasesPerSlice is how many leases must fit into a generation. Each renewal brings the
 	// filter's clock, which may be late by up to one slice.
 	leasesPerSlice = 4
-	// leaseRequests is how many of a request's leases must fit into the partition's lease: the
-	// answer to a begin may then come two such leases late and still be a grant.
+	// leaseRequests is how many of a request's leases must fit into the partition's lease. The
+	// answer to a begin may then be late by two such leases and still be a grant.
 	leaseRequests = 3
-	// keysPerBucket is how many members a bucket is planned to have. A look at one member sends
-	// the whole bucket, and Lua, which searches it for a foreign ask, hashes all of it.
+	// keysPerBucket is how many members a bucket is planned to have. To look for one member, an ask
+	// reads the whole bucket. For a foreign ask, Lua searches the bucket, and hashes all of it.
 	keysPerBucket = 128
-	// foldsPerSlice is how many fresh sets a generation is planned to fill. Each fold then brings a
-	// bucket some twenty members. The members of one set take 56 bytes each, which is 2.5 for each
-	// key of a window of four slices. setMembers is the least planned size of a fresh set.
+	// foldsPerSlice is how many fresh sets a generation is planned to fill. Each fold then adds
+	// some twenty members to a bucket. The members of one set take 56 bytes each, which is 2.5 for
+	// each key of a window of four slices. setMembers is the least planned size of a fresh set.
 	foldsPerSlice = 6
 	setMembers    = 16 << 10
-	// maxSpan bounds Window and Hold: ten years, as dedup.Config does.
+	// maxSpan bounds Window and Hold to ten years, as dedup.Config does.
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
@@ -56,31 +56,32 @@ type Options struct {
 	// Prefix begins the name of every key that this package writes: 1-64 bytes of letters, digits,
 	// '_', '.', '-'. It must differ from that of the inner store. Default DefaultPrefix.
 	Prefix string
-	// Secret keys the digests by which marks are stored and filtered, so that nobody who chooses
-	// keys can make two collide: at least 16 random bytes. Required.
+	// Secret is the key of the digests by which marks are stored and filtered, so that nobody who
+	// chooses keys can make two of them collide. It must have at least 16 random bytes. Required.
 	Secret []byte
 	// KeyID names the Secret in snapshots: at most 64 bytes of letters, digits, '_', '.', '-'.
 	// Default: 8 hex digits of a digest of the secret.
 	KeyID string
-	// Window is dedup.Config.Window, and Hold is dedup.Config.Hold. All keys have the same ones: a
-	// call with a longer Hold or another Window is refused. Both required; at most ten years each.
+	// Window is dedup.Config.Window, and Hold is dedup.Config.Hold. All keys have the same Window
+	// and Hold: a call with a longer Hold or another Window is refused. Both are required, and each
+	// is at most ten years.
 	Window, Hold time.Duration
-	// Lease is how long a partition is held without renewal. So after a crash nobody works on it
-	// for that long. At least three times dedup.Config.LeaseTTL, and at most a quarter of a
-	// generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
+	// Lease is how long a partition is held without renewal. After a crash of its owner, nobody
+	// works on the partition for that long. At least three times dedup.Config.LeaseTTL, and at most
+	// a quarter of a generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
 	Lease time.Duration
 	// ExpectedKeys is how many keys end in one partition within a Window, 1 to 4e9. With more keys,
-	// filter and sets take more memory and more time, and stay right. Required.
+	// the filter and the sets take more memory and more time, but stay correct. Required.
 	ExpectedKeys int
-	// InFlight bounds the keys of a partition that have begun without a claim of the inner store:
-	// a crash can run these a second time. Keys above the bound are claimed there. Default
-	// DefaultInFlight, at most 2^20.
+	// InFlight bounds the keys of a partition that have begun without a claim of the inner store,
+	// because after a crash these can run a second time. Keys above the bound are claimed at the
+	// inner store. Default DefaultInFlight, at most 2^20.
 	InFlight int
 	// Slices is the number of generations that Window+Hold is cut into, 1 to bloom.MaxSlices.
 	// Default bloom.DefaultSlices.
 	Slices int
-	// FalsePositives is the filter's goal: how often a new key is claimed anyway. Default
-	// bloom.DefaultFalsePositives.
+	// FalsePositives is the filter's goal for the share of new keys that are claimed anyway.
+	// Default bloom.DefaultFalsePositives.
 	FalsePositives float64
 	// MaxBytes bounds the bits of one partition's filter; see bloom.Options. Default twice the
 	// plan.
@@ -103,12 +104,12 @@ type Options struct {
 
 // Snapshots keeps named blobs: files, or keys of a server; see [Dir] and [InRedis]. A blob is the
 // bits of a filter's generation: with the Secret it shows which keys are done, and without it
-// nothing. It only makes loading shorter: if one is missing, damaged or older, the marks are read
-// instead. The Logger gets a warning about a damaged one. Methods may be called from several
-// goroutines at once, for names that differ.
+// nothing. Snapshots only make loading shorter: if a blob is missing, damaged or outdated, the
+// marks are read instead. The Logger gets a warning about a damaged blob. Methods may be called
+// from several goroutines at once, for names that differ.
 type Snapshots interface {
-	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist. The caller
-	// reads it to its end at most once, and closes it.
+	// Load returns what Store has kept under the name, or an error that is fs.ErrNotExist. The
+	// caller reads it to its end at most once, and closes it.
 	Load(ctx context.Context, name string) (io.ReadCloser, error)
 	// Store replaces what is kept under the name by all that r has, or leaves it as it was. Nobody
 	// asks for the blob after keep has passed.
@@ -182,22 +183,23 @@ func (o *Options) checkSizes() error {
 	return nil
 }
 
-// slice is the length of a generation, in whole milliseconds, which is what servers count in.
+// slice returns the length of a generation in whole milliseconds, because servers count in
+// milliseconds.
 func (o *Options) slice() time.Duration {
 	each := (o.Window + o.Hold + time.Duration(o.Slices) - 1) / time.Duration(o.Slices)
 	return script.FromMillis(script.Millis(each))
 }
 
-// sliceKeys is how many keys a generation is planned to have.
+// sliceKeys returns how many keys a generation is planned to have.
 func (o *Options) sliceKeys() float64 {
 	return float64(o.ExpectedKeys) * o.slice().Seconds() / o.Window.Seconds()
 }
 
-// buckets is the number of buckets of a generation.
+// buckets returns the number of buckets of a generation.
 func (o *Options) buckets() int { return max(1, int(math.Ceil(o.sliceKeys()/keysPerBucket))) }
 
-// setMembers is how many members a fresh set gets. Then the next set begins, and this one can be
-// folded.
+// setMembers returns how many members a fresh set gets before the next set begins. The full set can
+// then be folded.
 func (o *Options) setMembers() int { return max(setMembers, int(o.sliceKeys()/foldsPerSlice)) }
 
 // filter returns the options of a partition's filter.
@@ -210,7 +212,7 @@ func (o *Options) filter(clock func() time.Duration, tell func(bloom.Event)) blo
 	}
 }
 
-// derive makes a secret for one purpose.
+// derive makes a secret for one purpose from Options.Secret.
 func derive(purpose string, secret []byte) []byte {
 	sum := sha256.Sum256(append([]byte("onceward/owned/1/"+purpose+":"), secret...))
 	return sum[:]

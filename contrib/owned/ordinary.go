@@ -34,15 +34,15 @@ func (c *claiming) grant() {
 	}
 }
 
-// digested is an origin as a store gives it back.
+// digested returns an origin in the form in which a store returns it.
 func digested(o *driver.Origin) driver.Origin {
 	d := *o
 	d.Source, d.SourceDigest = "", o.Digest()
 	return d
 }
 
-// refuse deals with a key whose begin is not on record, or may not be. If that is not known, the
-// key stays as it is: the same claim sends the same begin again.
+// refuse answers a key whose begin is not on record, or may not be on record. If that is not known,
+// the key stays as it is, and the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
 	case errors.Is(why, errRemoteOwner):
@@ -88,7 +88,8 @@ func (c *claiming) drop(it *item) {
 	}
 }
 
-// found answers the keys that the sets know to be done, and sends the others the ordinary way.
+// found answers the keys that are done according to the sets, and sends the others the ordinary
+// way.
 func (c *claiming) found() {
 	for _, p := range c.parts {
 		for n, it := range p.asked {
@@ -125,7 +126,7 @@ func (c *claiming) cleared(it *item) {
 	o.clear(it.member)
 }
 
-// doneRecord is what is known of a mark.
+// doneRecord returns what is known of a marked key.
 func (s *Store) doneRecord() driver.Record {
 	return driver.Record{State: driver.StateSucceeded, Attempt: 1, Remaining: s.opts.Window}
 }
@@ -190,8 +191,8 @@ func (c *claiming) touch() []*item {
 	return todo[:n]
 }
 
-// leave answers the OnlyNew requests that have met a key with an attempt. It looks at the inner
-// store, which knows of further attempts.
+// leave answers the OnlyNew requests whose key has had an attempt. It asks the inner store, which
+// may know of further attempts.
 func (c *claiming) leave() {
 	var ids []driver.ID
 	var of []*item
@@ -229,7 +230,7 @@ func (c *claiming) leave() {
 	}
 }
 
-// passed passes on the answer of the inner store.
+// passed passes the answer of the inner store on to the caller.
 func (c *claiming) passed(it *item, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {
@@ -254,9 +255,9 @@ func (c *claiming) passed(it *item, ans *driver.Answer) {
 	c.done(it, 0)
 }
 
-// keep notes a claim that the inner store has granted. Its fence is the larger of two: the touch's,
-// which grows from one window to the next, and the inner store's, which grows from one claim to the
-// next.
+// keep notes a claim that the inner store has granted. The claim's fence is the larger of two
+// fences: that of the touch, which grows from one window to the next, and that of the inner store,
+// which grows from one claim to the next.
 func (c *claiming) keep(it *item, ans *driver.Answer) {
 	s := c.s
 	hash := s.table.hash(&it.req.ID)
@@ -288,8 +289,9 @@ func (c *claiming) keep(it *item, ans *driver.Answer) {
 	it.ans.Record.Fence = e.fence
 }
 
-// askOthers looks for the granted keys of shared partitions in all other partitions. It runs after
-// the claim: one script replaces a begin by its mark, and no new begin is accepted any more.
+// askOthers looks for the granted keys of shared partitions in all other partitions. It may run
+// after the claim, because one script replaces a begin by its mark, and a shared partition accepts
+// no new begin.
 func (c *claiming) askOthers(todo []*item, answers []driver.Answer) {
 	for _, p := range c.parts {
 		if !p.shared {
@@ -318,7 +320,7 @@ func (c *claiming) askOthers(todo []*item, answers []driver.Answer) {
 	}
 }
 
-// meetRemote changes the answer of a key that another partition knows.
+// meetRemote changes the answer for a key that another partition knows.
 func (c *claiming) meetRemote(it *item, ans *driver.Answer, found *remoteState) {
 	switch {
 	case found.done:
@@ -329,7 +331,8 @@ func (c *claiming) meetRemote(it *item, ans *driver.Answer, found *remoteState) 
 		*ans = remoteOwnerAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
-		// as leave answers: no attempt is in flight, and this claim did not count as one
+		// the same answer as in leave: no attempt is in flight, and this claim did not count as an
+		// attempt
 		if it.req.OnlyNew && found.runs > 0 {
 			it.back = driver.StateReleased
 			*ans = driver.Answer{Outcome: driver.InFlight,
@@ -363,14 +366,14 @@ func (c *claiming) giveBack(todo []*item, answers []driver.Answer, of []int) {
 	}
 }
 
-// done counts one answer. The observer is told in the end.
+// done counts one answer. The observer gets this answer in the end.
 func (c *claiming) done(it *item, saved int) {
 	it.part.o.stats.count(it.says, saved)
 	it.saved, it.over = saved, true
 }
 
-// notify tells the observer about all answers. No lock is held, because the hook may release a
-// partition, and may panic.
+// notify tells the observer about all answers. The caller holds no lock, because the hook may
+// release a partition, and may panic.
 func (c *claiming) notify() {
 	hook := c.s.opts.Observer.Filtered
 	if hook == nil {

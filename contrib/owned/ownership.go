@@ -15,7 +15,7 @@ import (
 // Errors of a partition; test with errors.Is.
 var (
 	// ErrLost: the partition is not ours any more, or its source now has more partitions than when
-	// the partition was acquired: acquire it again, with the new Partition.Count. It is the cause
+	// the partition was acquired. Acquire it again, with the new Partition.Count. It is the cause
 	// with which Ownership.Context ends.
 	ErrLost = errors.New("owned: partition lost")
 	// ErrAmnesia: Redis has lost marks of the partition. Nobody can acquire it until an operator
@@ -41,7 +41,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("owned: partition is held for another %v", e.Remaining)
 }
 
-// partitionRecord is a partition on record.
+// partitionRecord is a partition that is on record.
 type partitionRecord struct {
 	partitionKey
 	names
@@ -82,7 +82,7 @@ type Ownership struct {
 
 	again  sync.Mutex // held by the caller that acquires again
 	gaveUp bool       // under again: Release was sent
-	// under again: the last epoch that acquiring again has given us, used or not
+	// again guards this: the last epoch that acquiring again has given us, used or not
 	given    uint64
 	unlearnt bool // under again: the last try to acquire again got no answer
 
@@ -103,7 +103,7 @@ type Ownership struct {
 	sets        map[int64]*generation
 	fields      uint64              // number of the last begin
 	begins      map[*begin]struct{} // begins of this Ownership with keys that have not ended
-	// fields all of whose keys have ended: the next batch write removes them
+	// the fields whose keys have all ended; the next batch write removes them
 	over      []string
 	suspects  map[int64]*openAttempt // by member
 	suspected atomic.Int64           // the number of suspects
@@ -129,7 +129,7 @@ func (o *Ownership) keys() script.Keys {
 	return script.Keys{Head: o.names.head, Own: o.names.own, Run: o.names.run}
 }
 
-// self describes this owner to the scripts, as far as we know by now.
+// self describes this owner to the scripts, as far as it is known by now.
 func (o *Ownership) self() script.Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,15 +160,16 @@ func (o *Ownership) noteReply(r *script.Reply) {
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
 	o.forgets = max(o.forgets, r.Forgets)
-	// The clock counts, too: the filter can be fed only into a generation that it has, and head's
-	// may be an old one.
+	// The server's clock counts, too, because the filter can be fed only into a generation that it
+	// has, and the generation in head may be an old one.
 	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
 	if r.Epoch == o.epoch && r.Answer != script.AnswerBehind {
 		o.seq = max(o.seq, r.Seq)
 	}
 }
 
-// prolong notes that the partition is ours from sent on, for a lease minus its margin.
+// prolong notes that the partition is ours for a lease minus its margin, counted from the time
+// sent.
 func (o *Ownership) prolong(sent instant) {
 	lease := o.s.opts.Lease
 	until := sent.add(lease - margin(lease))
@@ -186,18 +187,19 @@ func (o *Ownership) prolong(sent instant) {
 	}
 }
 
-// openFeed tells the filter until when we feed it every mark.
+// openFeed tells the filter that we feed it every mark until the lease ends.
 func (o *Ownership) openFeed() {
 	if feed := o.feed.Load(); feed != nil {
 		_ = feed.Open(time.Now().Add(o.left())) // a dead feed opens nothing
 	}
 }
 
-// margin is how long before the end of its lease an owner stops on its own clock, as in package
+// margin is how long before the end of its lease an owner stops by its own clock, as in package
 // dedup.
 func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
 
-// lose ends the ownership: no key of it is New any more, and its handlers are canceled.
+// lose ends the ownership. From then on no key of the partition is New here, and its handlers are
+// canceled.
 func (o *Ownership) lose(why error) {
 	o.mu.Lock()
 	first := o.why == nil

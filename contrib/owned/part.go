@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// part is what a call has to do with one partition.
+// part is the share of one call that concerns one partition.
 type part struct {
 	o        *Ownership
 	items    []int32     // indexes of its items, in their order
@@ -27,7 +27,7 @@ type part struct {
 	touching bool
 }
 
-// partOf is the part of an origin's partition in this call.
+// partOf returns this call's part for the partition of an origin.
 func (c *claiming) partOf(origin *driver.Origin) (*part, error) {
 	o, err := c.s.owner(origin)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *claiming) part(o *Ownership) *part {
 	return p
 }
 
-// fewParts is how many parts are searched one by one; more get a map.
+// fewParts is up to how many parts are searched one by one. For more parts, there is a map.
 const fewParts = 8
 
 func (c *claiming) known(o *Ownership) *part {
@@ -76,8 +76,8 @@ func (c *claiming) known(o *Ownership) *part {
 
 // gate keeps the partition from being released before its begins are answered. It reports false if
 // the partition was released or lost meanwhile, or is being released, and never waits. If it
-// waited, two batches could wait forever: each holds one gate, and waits for the other's gate,
-// which a release has asked for before it.
+// waited, two batches could wait forever: each would hold one gate and wait for the gate that the
+// other one holds, behind a release that waits for it, too.
 func (p *part) gate() bool {
 	if p.gated {
 		return true
@@ -127,7 +127,7 @@ func (p *part) resend(b *begin, lease time.Duration) {
 	p.o.resending(b)
 }
 
-// prepare makes the begin of a partition's new keys, and feeds them to the filter.
+// prepare makes the begin for a partition's new keys, and feeds the keys to the filter.
 func (p *part) prepare(c *claiming) {
 	if p.news == 0 {
 		return
@@ -150,7 +150,8 @@ func (p *part) prepare(c *claiming) {
 	p.write.begins = append(p.write.begins, p.begin)
 }
 
-// granted returns nil if the begins of one partition are on record in time, or why they are not.
+// granted returns nil if the begins of one partition are on record in time, and otherwise the
+// reason.
 func (p *part) granted() (refused error) {
 	t, o := &p.write, p.o
 	switch {

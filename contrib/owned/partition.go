@@ -16,23 +16,25 @@ const (
 	maxCount   = 1 << 20
 )
 
-// Partition names what [Store.Acquire] asks for: all keys of Source that the partitioner gives
+// Partition names what [Store.Acquire] acquires: all keys of Source that the partitioner assigns to
 // Number when there are Count partitions.
 type Partition struct {
 	// Source is driver.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
 	// UTF-8.
 	Source string
-	// Number is the partition's number, 0 to Count-1: driver.Origin.Partition of the requests.
+	// Number is the partition's number, 0 to Count-1. It is driver.Origin.Partition of the
+	// requests.
 	Number int32
 	// Count is the number of partitions that Source has now, at most 2^20. It may grow: see the
 	// package comment.
 	Count int32
 	// Mapping names the function from keys to partitions, at most 64 bytes of letters, digits, '_',
-	// '.', '-'. Another mapping moves keys: Acquire accepts it only while nobody holds a partition
-	// of Source. Default "default".
+	// '.', '-'. Another mapping moves keys, so Acquire accepts it only while nobody holds a
+	// partition of Source. Default "default".
 	Mapping string
 	// Generation orders owners for Options.TakeOverOlderGeneration; for Kafka it is the generation
-	// of the consumer group. Default 0: unknown, which takes over from nobody.
+	// of the consumer group. Default 0: unknown. An owner without a generation takes over from
+	// nobody.
 	Generation int32
 }
 
@@ -62,7 +64,8 @@ func (p Partition) complete() (Partition, error) {
 	return p, nil
 }
 
-// partitionKey is a partition without its owner. Requests and records name it by source and number.
+// partitionKey is a partition without its owner. Requests and records name a partition by its
+// source and number.
 type partitionKey struct {
 	source uint64 // driver.Origin.Digest
 	number int32

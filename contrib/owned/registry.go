@@ -20,7 +20,8 @@ var (
 	// deployment, and [Init] was forgotten, or Redis has lost everything. Only the operator can
 	// tell which.
 	ErrNotInitialized = errors.New("owned: the prefix was not initialized")
-	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
+	// ErrOtherSettings: the marks of the prefix were made with different options. The text names
+	// them.
 	ErrOtherSettings = errors.New("owned: the prefix has other settings")
 )
 
@@ -44,7 +45,7 @@ type registry struct {
 	shared  map[string]extension // by source; guarded by sharing
 }
 
-// newRegistry needs complete options, with their Secret.
+// newRegistry needs complete options, including the Secret.
 func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
 		client: client, runner: script.NewRunner(client), prefix: o.Prefix,
@@ -59,7 +60,7 @@ func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	}
 }
 
-// read returns the record and its text; nil and "" when there is none. One round trip.
+// read returns the record and its text, or nil and "" when there is no record. One round trip.
 func (r *registry) read(ctx context.Context) (*mapRecord, string, error) {
 	type got struct {
 		text string
@@ -91,8 +92,9 @@ func (r *registry) check(text string) (*mapRecord, error) {
 	return m, nil
 }
 
-// swap replaces the record if it still has the text that was read, "" for no record. It reports
-// whether it did: if not, read the record again. One round trip.
+// swap replaces the record if it still has the text that was read, or still does not exist for "".
+// It reports whether it has replaced the record. If not, the caller reads the record again. One
+// round trip.
 func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool, error) {
 	value := next.String()
 	if len(value) > maxMap {
@@ -121,8 +123,8 @@ func (r *registry) see(source string, s mapSource) {
 	}
 }
 
-// firstTo reports whether this version of the map was not logged here before. If so, the caller
-// must log it.
+// firstTo reports whether the caller is the first here to see this version of the map. If so, the
+// caller must log it.
 func (r *registry) firstTo(source string, version uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +135,8 @@ func (r *registry) firstTo(source string, version uint64) bool {
 	return true
 }
 
-// current is the line of a source as it was read last. It may be outdated: the partitions answer
-// with the version that they know, which shows it.
+// current returns the line of a source as it was read last. The line may be outdated, which shows
+// when a partition answers with the version that it knows.
 func (r *registry) current(source string) mapSource {
 	r.mu.Lock()
 	defer r.mu.Unlock()

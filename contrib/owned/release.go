@@ -12,8 +12,8 @@ import (
 // Release gives the partition up: call it after the last Finish of what should be marked. Keys that
 // still run become claims of the inner store first, under the same tokens, so that the next owner
 // finds them in flight and has no suspects. Then Context ends. Release takes one round trip, and
-// two more when something still runs. If it fails, the partition is not renewed any more and
-// lapses, and the error says why. It returns nil for a partition that was lost or released before.
+// two more when a key still runs. If Release fails, the partition is not renewed any more and
+// lapses; the error says why. It returns nil for a partition that was lost or released before.
 func (o *Ownership) Release(ctx context.Context) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -41,8 +41,8 @@ func (o *Ownership) Release(ctx context.Context) error {
 	return nil
 }
 
-// stop keeps new keys from beginning. It reports whether it is the first to do so: that caller
-// hands over.
+// stop keeps new keys from beginning. It reports whether this is the first call; the caller of the
+// first call hands over.
 func (o *Ownership) stop() bool {
 	o.gate.Lock()
 	defer o.gate.Unlock()
@@ -62,8 +62,9 @@ func (o *Ownership) handOver(ctx context.Context, why error) error {
 
 // noteMap notes which version of the map the partition knows. If it is later than the version under
 // which we acquired, keys have moved: some keys that come here now belong to another partition.
-// Once the source is not shared any more, nobody there looks for marks that we write here. So the
-// ownership ends, as by Release, and the caller acquires again under the new count.
+// Once the source is not shared any more, the owner of that partition does not look for the marks
+// that we write here. So the ownership ends, as by Release, and the caller acquires again under the
+// new count.
 func (o *Ownership) noteMap(version uint64) {
 	o.mu.Lock()
 	was := o.mapver
@@ -132,9 +133,9 @@ func (o *Ownership) begun() []*entry {
 	return all
 }
 
-// giveUp releases the partition at Redis. It first keeps this Ownership from acquiring again:
-// otherwise a renewal under way would find that nobody holds the partition, and take it for a whole
-// lease.
+// giveUp releases the partition at Redis. It first keeps this Ownership from acquiring the
+// partition again. Otherwise a renewal under way would find that nobody holds the partition, and
+// acquire it for a whole lease.
 func (o *Ownership) giveUp(ctx context.Context) error {
 	o.again.Lock()
 	o.gaveUp = true

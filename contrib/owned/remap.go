@@ -57,7 +57,7 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 	return -1, nil
 }
 
-// logRemap warns of a change, because for its span a shared source costs more than one without
+// logRemap warns of a change, because for its span a shared source costs more than a source without
 // owners. Every process logs a change once, as soon as it knows. A new source is not shared.
 func (r *registry) logRemap(source string, was, next mapSource) {
 	if next.span == 0 || !r.firstTo(source, next.version) {
@@ -71,8 +71,8 @@ func (r *registry) logRemap(source string, was, next mapSource) {
 	}
 }
 
-// logShared is logRemap for a process that starts while the source is shared: it does not know the
-// mapping before.
+// logShared does what logRemap does, for a process that starts while the source is shared and so
+// does not know the mapping before.
 func (o *Ownership) logShared() {
 	self := o.self()
 	if !o.isShared() || !o.s.registry.firstTo(o.part.Source, self.MapVersion) {

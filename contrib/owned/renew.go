@@ -11,7 +11,7 @@ import (
 
 const (
 	// renewals is how often a partition is renewed within its lease. triesOf is how often within a
-	// lease a renewal without an answer is tried again.
+	// lease an unanswered renewal is tried again.
 	renewals = 3
 	triesOf  = 20
 	// tendEvery is how often the Store looks for snapshots to save.
@@ -20,8 +20,9 @@ const (
 	notifyEvery = time.Minute
 )
 
-// The wait before another try to load a filter is random, so that processes that met the same
-// failure do not come back in step. Its bound doubles from shortestLoadWait to longestLoadWait.
+// The wait before another try to load a filter is random, so that processes that had the same
+// failure do not try again at the same time. Its bound doubles from shortestLoadWait to
+// longestLoadWait.
 const (
 	shortestLoadWait = 100 * time.Millisecond
 	longestLoadWait  = 10 * time.Second
@@ -133,7 +134,7 @@ func (s *Store) renew(all []*Ownership) {
 	}
 }
 
-// report tells the observer the state of the filter, once a minute.
+// report gives the observer the state of the filter, once a minute.
 func (o *Ownership) report(now time.Duration) {
 	if o.s.opts.Observer.FilterState == nil || now-o.reported < notifyEvery {
 		return
@@ -183,7 +184,8 @@ func (o *Ownership) foldable() bool {
 	return false
 }
 
-// sweep drops an entry a Hold after its lease. Its attempts are then forgotten, as in other stores.
+// sweep drops each entry whose lease ended a Hold ago. The attempts of its key are then forgotten,
+// as in other stores.
 func (s *Store) sweep(now time.Duration) {
 	s.table.each(func(e *entry) bool {
 		if !e.expired(now) {

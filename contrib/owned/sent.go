@@ -6,9 +6,9 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// sentMembers is what answered batch writes have put into one fresh set. These are all its members
-// if every batch write that named the set was answered, and nothing was forgotten since it began.
-// Then the set is folded without being read.
+// sentMembers holds the members that answered batch writes have put into one fresh set. They are
+// all members of the set if every batch write that named the set was answered, and nothing was
+// forgotten since the set began. In that case the set is folded without being read.
 type sentMembers struct {
 	members []int64
 	forgets uint64 // the number of forgets that we knew before we sent the first member
@@ -24,8 +24,8 @@ func (g *generation) next(forgets uint64) {
 	g.sent[g.Newest] = &sentMembers{forgets: forgets}
 }
 
-// noteSent notes what a batch write has put into its set. If it got no answer, nobody knows what
-// the set holds without reading it.
+// noteSent notes what a batch write has put into its set. If the batch write got no answer, the
+// members of the set are not known until it is read.
 func (o *Ownership) noteSent(t *batchWrite) {
 	if len(t.Marks)+len(t.Touches) == 0 {
 		return

@@ -15,11 +15,11 @@ import (
 const (
 	// memberBytes is the length of a member.
 	memberBytes = 8
-	// cardsAtOnce is how many sets and buckets one pipeline counts, and bucketsAtOnce how many
-	// buckets one reads.
+	// cardsAtOnce is how many sets and buckets one pipeline counts, and bucketsAtOnce is how many
+	// buckets one pipeline reads.
 	cardsAtOnce   = 512
 	bucketsAtOnce = 64
-	// scanAtOnce is how many members of a set one command asks for: during a larger answer all
+	// scanAtOnce is how many members of a set one command asks for. During a larger answer, all
 	// other clients would wait.
 	scanAtOnce = 4096
 )
@@ -51,8 +51,8 @@ func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient,
 	return g.cmds, errors.Join(err, g.err)
 }
 
-// count returns the number of members of each set or bucket, 0 for one that does not exist. It
-// takes one round trip for each 512.
+// count returns the number of members of each set or bucket, and 0 if it does not exist. It takes
+// one round trip for each 512 of them.
 func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
 	cards := make([]int64, 0, len(all))
 	for some := range slices.Chunk(all, cardsAtOnce) {
@@ -81,9 +81,10 @@ func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
 	return cards, nil
 }
 
-// each calls yield with the members of each set or bucket, in any order; a bucket may have a member
-// more than once. cards is the result of count. Members that are added meanwhile may or may not be
-// among them. It takes one round trip for each 64 buckets, and one for each 4096 members of a set.
+// each calls yield with the members of each set or bucket, in any order; a bucket may contain a
+// member more than once. The argument cards is the result of count. Members that are added
+// meanwhile may or may not be among them. It takes one round trip for each 64 buckets, and one for
+// each 4096 members of a set.
 func (r reader) each(ctx context.Context, all []stored, cards []int64,
 	yield func(members []int64) error) error {
 	var buckets []string

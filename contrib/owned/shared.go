@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// askAtOnce is how many IDs one foreign ask looks for. The server looks for each of them in a
-	// bucket of every generation, and meanwhile does nothing else. partsAtOnce is how many
-	// partitions are asked in one pipeline. askTries bounds how often a partition is asked again
-	// because its head has changed.
+	// askAtOnce is how many IDs one foreign ask looks for. The server looks for each ID in a bucket
+	// of every generation, and does nothing else during that time. partsAtOnce is how many
+	// partitions one pipeline asks. askTries bounds how often a partition is asked again because
+	// its head has changed.
 	askAtOnce   = 128
 	partsAtOnce = 64
 	askTries    = 16
@@ -28,8 +28,9 @@ const (
 // store has granted the claim. That order is right, because one script replaces a begin by its
 // mark, one ask looks for both, and a shared partition accepts no new begin.
 //
-// Each partition answers with the version of the map that it knows. A later version than ours says
-// that there may be more partitions. An earlier one says that its server has lost a remap.
+// Each partition answers with the version of the map that it knows. A later version than ours means
+// that there may be more partitions. An earlier version means that the partition's server has lost
+// a remap.
 func (o *Ownership) askOthers(ctx context.Context, members []int64) ([]remoteState, error) {
 	r := o.s.registry
 	for range mapTries {
@@ -72,11 +73,11 @@ func (s *Store) askForeign(ctx context.Context, spots []partitionRecord,
 	return f.found, err
 }
 
-// foreign is a question to partitions of others.
+// foreign is an ask to partitions that others may own.
 type foreign struct {
 	s     *Store
 	found []remoteState
-	// The versions of the map that were answered.
+	// These are the versions of the map that the partitions have answered.
 	lowest, highest uint64
 }
 
@@ -93,7 +94,8 @@ func (f *foreign) ask(ctx context.Context, spots []partitionRecord, members []in
 }
 
 // some asks a few partitions. It asks a partition again if its newest fresh set or its epoch has
-// changed meanwhile: a begin may be gone from its run, and the mark be in a set that was not named.
+// changed meanwhile, because a begin may have left the run, and its mark may be in a set that the
+// ask did not name.
 func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []int64,
 	found []remoteState) error {
 	for range askTries {
@@ -132,8 +134,8 @@ func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []i
 	return errors.New("owned: a partition changes all the time that it is asked")
 }
 
-// call looks in all sets that head names. It also looks in the buckets of a generation without a
-// fold in head: one may come between.
+// call looks in all sets that head names. It also looks in the buckets of a generation that has no
+// fold in head, because a fold may begin before the script runs.
 func (f *foreign) call(n *names, head *script.State,
 	members []int64) (script.Call, error) {
 	q := script.Ask{Epoch: head.Epoch, Foreign: true, Gen: head.Gen,
@@ -160,8 +162,8 @@ func (f *foreign) call(n *names, head *script.State,
 	return script.NewAsk(script.Keys{Head: n.head, Own: n.own, Run: n.run}, &q), nil
 }
 
-// take adds what one partition has answered. If a key is begun there and no owner lives, it had an
-// attempt, and nobody knows how that ended.
+// take adds what one partition has answered. If a key is begun there and no owner lives, the key
+// had an attempt, and nobody knows how that attempt ended.
 func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 	switch {
 	case reply.Err != nil:
@@ -189,8 +191,9 @@ func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 // Misplaced says that a record of this partition belongs to another one: its key was, or would be,
 // marked there. Call it before the record is claimed. When it returns nil, no key of the source is
 // New, in any partition, for Window+Hold: every key is claimed at the inner store, and looked for
-// in all partitions. Each further record extends that time, in steps of a sixteenth of the Window,
-// so most calls cost nothing. Otherwise it takes a round trip for each 256 partitions.
+// in all partitions. Each further record extends that time, but only in steps of a sixteenth of the
+// Window, so most calls cost nothing. A call that extends it takes a round trip for each 256
+// partitions.
 //
 // After an error, or when ctx has ended, the record must not be claimed: call it again. One
 // goroutine of a Store does the work; others wait.
@@ -233,28 +236,28 @@ func (o *Ownership) Misplaced(ctx context.Context) error {
 	return errMapBusy
 }
 
-// extension says when all partitions of a source were told to be shared, and under which version
-// of the map.
+// extension is the time when all partitions of a source were told to be shared, and the version of
+// the map at that time.
 type extension struct {
 	at      time.Time
 	version uint64
 }
 
-// sinceOn is the time since at, by the monotonic clock or the wall clock, whichever says more: the
-// monotonic clock stands still while a machine is suspended.
+// sinceOn returns the time since at, by the monotonic clock or the wall clock, whichever shows
+// more, because the monotonic clock stands still while a machine is suspended.
 func sinceOn(at time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
 }
 
-// hearTold notes the answer of our own partition.
+// hearTold notes what our own partition has answered to the announcement.
 func (o *Ownership) hearTold(number int32, reply *script.Reply) {
 	if number == o.part.Number {
 		o.noteReply(reply)
 	}
 }
 
-// notifyShared warns: a shared source costs more than one without owners.
+// notifyShared logs a warning, because a shared source costs more than a source without owners.
 func (o *Ownership) notifyShared(until time.Time) {
 	o.s.opts.Logger.Warn(
 		"owned: a record lies in another partition than its key belongs to: every key of the source is claimed at the inner store",

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// saver knows which generations have a snapshot, and since when the others are over.
+// saver knows which generations have a snapshot, and since when each of the others has been over.
 type saver struct {
 	mu    sync.Mutex
 	saved map[int64]bool
@@ -37,10 +37,10 @@ func (v *saver) has(gen int64) bool {
 	return v.saved[gen]
 }
 
-// due returns the generations to save: those that were over two leases ago. A renewal made head
-// pass them at least a lease ago. So a failover to a replica that is less than a lease behind does
-// not take that back. Nobody writes to a generation that head has passed, whatever clock a promoted
-// server has.
+// due returns the generations to save, which are those that have been over for two leases. At least
+// a lease ago, a renewal has moved head past them. So a failover to a replica that is less than a
+// lease behind does not move head back to them. Nobody writes to a generation that head has passed,
+// whatever clock a promoted server has.
 func (v *saver) due(over []int64, lease time.Duration) (gens []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,7 +65,7 @@ func (o *Ownership) snapshotName(gen int64) string {
 }
 
 // save writes a snapshot of each generation that is over, folded and not saved yet. Snapshots only
-// make the next load shorter: an error changes nothing else.
+// make the next load shorter, so an error has no other effect.
 func (o *Ownership) save(ctx context.Context) error {
 	if o.s.opts.Snapshots == nil {
 		return nil
@@ -97,10 +97,11 @@ func (o *Ownership) overGenerations() (gens []int64) {
 	return gens
 }
 
-// saveGeneration writes the snapshot of one generation. Only a closed snapshot proves anything to a
-// process that loads it, and whether it is closed is decided when Save begins: by then the
-// partition must be ours. The snapshot covers everything up to the newest sequence number that we
-// heard. If a server has lost batch writes, its number is lower, and the snapshot is refused.
+// saveGeneration writes the snapshot of one generation. Only a closed snapshot proves anything to
+// the process that loads it. Save decides at its beginning whether the snapshot is closed, so the
+// partition must be ours by then. The snapshot covers everything up to the newest sequence number
+// that a reply has given us. If a server has lost batch writes, its number is lower, and the
+// snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")
@@ -127,7 +128,7 @@ func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	return errors.Join(err, stored)
 }
 
-// snapshotKeep is how much longer the generation is in a filter.
+// snapshotKeep returns how much longer the generation is in a filter.
 func (o *Ownership) snapshotKeep(gen int64) time.Duration {
 	slice := o.s.opts.slice()
 	return max(time.Duration(gen+int64(o.s.opts.Slices)+2)*slice-o.serverClock(), slice)

@@ -15,7 +15,8 @@ import (
 const (
 	snapshotSuffix = ".snapshot"
 	partSuffix     = ".part"
-	// partLives is how long writing a file may take: an older file was left by a process that died.
+	// partLives is how long writing a file may take. A half-written file that is older was left by
+	// a process that died.
 	partLives = time.Hour
 )
 
@@ -77,7 +78,7 @@ func (d dir) Store(ctx context.Context, name string, keep time.Duration, r io.Re
 	return nil
 }
 
-// sync makes the rename outlive a crash of the machine.
+// sync makes sure that the rename survives a crash of the machine.
 func (d dir) sync() error {
 	f, err := os.Open(string(d))
 	if err != nil {
@@ -86,9 +87,9 @@ func (d dir) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// prune removes what nobody asks for any more: snapshots whose modification time has come, which
-// Store sets to their end, and half-written files of processes that died. A file that cannot be
-// removed stays.
+// prune removes the files that nobody asks for any more. These are snapshots whose modification
+// time has come, because Store sets that to the end of their life, and half-written files of
+// processes that died. A file that cannot be removed stays.
 func (d dir) prune(now time.Time) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
@@ -110,7 +111,7 @@ func (d dir) prune(now time.Time) {
 	}
 }
 
-// reading is a reader that ends with its context.
+// reading is a reader whose reads fail once its context ends.
 type reading struct {
 	ctx context.Context //nolint:containedctx // of one call of Store
 	r   io.Reader

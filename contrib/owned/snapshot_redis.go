@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a snapshot one key holds: while a server reads a large value, all
-	// other clients wait.
+	// pieceBytes is how much of a snapshot one key holds. Pieces are small because all other
+	// clients wait while a server reads a large value.
 	pieceBytes = 256 << 10
 	// maxPieces bounds a snapshot: 1 GiB.
 	maxPieces = 4096
 )
 
 // InRedis keeps snapshots in Redis, in pieces of 256 KiB under keys that begin with the name of
-// their partition and are in its slot. The server may be the one that has the sets, where snapshots
-// take a fifth of the sets' memory, or another one. All keys expire. A snapshot is at most 1 GiB.
+// their partition and are in its slot. The server may be another one than the server of the sets.
+// On the latter, snapshots take a fifth of the sets' memory. All keys expire. A snapshot is at most
+// 1 GiB.
 //
 // The pieces have unique names, and the key that lists them is written last: until then a reader
 // finds the earlier snapshot, or misses a piece of it.
@@ -34,7 +35,7 @@ func InRedis(client redis.UniversalClient) Snapshots { return inRedis{client} }
 
 type inRedis struct{ client redis.UniversalClient }
 
-// pieces names one of a snapshot.
+// pieces names the pieces of one snapshot.
 type pieces struct {
 	name, id string
 	n        int
@@ -42,7 +43,7 @@ type pieces struct {
 
 func (p *pieces) key(i int) string { return p.name + ":" + p.id + ":" + strconv.Itoa(i) }
 
-// String is what the key of the snapshot holds.
+// String returns the value of the snapshot's key.
 func (p *pieces) String() string { return p.id + " " + strconv.Itoa(p.n) }
 
 func readPieces(name, text string) (*pieces, error) {
@@ -54,7 +55,7 @@ func readPieces(name, text string) (*pieces, error) {
 	return &pieces{name, id, n}, nil
 }
 
-// index is the key that names the pieces.
+// index returns the key that names the pieces.
 func index(name string) string { return name + ":snapshot" }
 
 // Load implements [Snapshots]. It takes one round trip for each piece.
@@ -133,7 +134,7 @@ func (s inRedis) Store(ctx context.Context, name string, keep time.Duration, r i
 	return s.point(ctx, p, keep)
 }
 
-// point writes the key that names the pieces, and removes those that it named before.
+// point writes the key that names the pieces, and removes the pieces that the key named before.
 func (s inRedis) point(ctx context.Context, p *pieces, keep time.Duration) error {
 	old, err := s.client.SetArgs(ctx, index(p.name), p.String(),
 		redis.SetArgs{TTL: keep, Get: true}).Result()

@@ -27,26 +27,27 @@ func (c *counters) count(says bloom.Answer, saved int) {
 
 // Stats are the figures of one [Ownership].
 type Stats struct {
-	// New, Maybe and Unknown count claims by what the filter said of their keys. Saved counts
+	// New, Maybe and Unknown count claims by the filter's answer about their keys. Saved counts
 	// claims that were granted without a claim of the inner store.
 	New, Maybe, Unknown, Saved uint64
-	// Stale counts ends that were refused because the partition had another owner by then: each is
-	// an effect that may have happened twice.
+	// Stale counts ends that were refused because the partition had another owner by then. Each
+	// stands for an effect that may have happened twice.
 	Stale uint64
 	// InFlight is the number of keys that have begun without a claim of the inner store and have
 	// not ended. Suspects is the number of keys that have begun, mostly under an earlier owner, and
 	// are not known to have ended.
 	InFlight, Suspects int
-	// Loaded reports that every mark is in the filter: before, nothing is New.
+	// Loaded reports that every mark is in the filter. Before that, no key is New.
 	Loaded bool
-	// Members and OfMembers say how far the loading is: how many members of the partition's sets
-	// are in the filter by now, and how many members Redis counts.
+	// Members and OfMembers show how far the loading is. Members is how many members of the
+	// partition's sets are in the filter by now, and OfMembers is how many Redis counts.
 	Members, OfMembers int64
 	// Shared reports that every key is claimed at the inner store: see the package comment.
 	Shared bool
 	// Epoch of the partition.
 	Epoch uint64
-	// Filter has the figures of the filter; to make them, Stats samples some thousand places of it.
+	// Filter holds the figures of the filter. To make them, Stats samples some thousand places of
+	// the filter.
 	Filter bloom.Stats
 }
 
@@ -84,13 +85,13 @@ func (o *Ownership) notifyState(fill, estimated float64, reason string, err erro
 		Reason: reason, Err: err})
 }
 
-// answerSlabs keep the answers of finished calls for later calls.
+// answerSlabs keeps slices of answers from finished calls for later calls.
 var answerSlabs sync.Pool
 
-// answersKept bounds the answers that are kept together.
+// answersKept bounds the length of a slice that is kept.
 const answersKept = 4096
 
-// answers returns n zero ones, and nil for none.
+// answers returns n zero answers, or nil if n is 0.
 func answers(n int) []driver.Answer {
 	if n == 0 {
 		return nil
@@ -101,7 +102,8 @@ func answers(n int) []driver.Answer {
 	return make([]driver.Answer, n, 1<<bits.Len(uint(n-1))) // n is above 0
 }
 
-// refuseEnded reports whether the context has ended. If so, it answers everything with its cause.
+// refuseEnded reports whether the context has ended. If so, it answers every item with the
+// context's cause.
 func refuseEnded(ctx context.Context, lists ...[]driver.Answer) bool {
 	if ctx.Err() == nil {
 		return false

@@ -101,7 +101,7 @@ func New(ctx context.Context, client redis.UniversalClient, inner driver.Store,
 	return s, nil
 }
 
-// checkInner refuses an inner store that would refuse the ends that this Store hands on to it.
+// checkInner refuses an inner store that would refuse the ends that this Store passes on to it.
 func checkInner(inner driver.Store, opts *Options) error {
 	switch limits := driver.LimitsOf(inner); {
 	case limits.Window != 0 && limits.Window != opts.Window:
@@ -136,7 +136,7 @@ func (s *Store) owner(origin *driver.Origin) (*Ownership, error) {
 	return o, nil
 }
 
-// reserve keeps others here from acquiring the same partition.
+// reserve keeps other calls in this process from acquiring the same partition.
 func (s *Store) reserve(o *Ownership) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *Store) unreserve(o *Ownership) {
 	delete(s.taken, o.part.place())
 }
 
-// hold begins to renew and to load a partition.
+// hold begins to renew a partition and to load its filter.
 func (s *Store) hold(o *Ownership) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,9 +191,9 @@ func (s *Store) nudge() {
 }
 
 // Close releases every partition that is held, and waits for the goroutines that the Store began.
-// Until ctx ends, it also waits for the observer to get the remaining events: a hook that calls
-// Close waits for itself. It is idempotent; a partition that it could not release lapses. Requests
-// are then answered as for partitions that were lost.
+// Until ctx ends, it also waits for the observer to get the remaining events. So a hook that calls
+// Close would wait for itself. It is idempotent; a partition that it could not release lapses.
+// Requests are then answered as for partitions that were lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

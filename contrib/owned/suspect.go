@@ -2,13 +2,13 @@ package owned
 
 import "context"
 
-// openAttempt is a key that was begun, by an earlier owner or by an attempt here whose lease has
-// lapsed, and that is not known to have ended.
+// openAttempt is a key that was begun and is not known to have ended. Either an earlier owner has
+// begun it, or an attempt of this process whose lease has lapsed.
 type openAttempt struct {
 	of []batchSlot // its places in begins
 }
 
-// runs is how many attempts began. For earlier owners it counts epochs.
+// runs is how many attempts began. Of earlier owners, it counts the epochs.
 func (s *openAttempt) runs() (n int) {
 	for i, in := range s.of {
 		if in.of.from == 0 || !fromEpoch(s.of[:i], in.of.from) {
@@ -38,14 +38,15 @@ func (o *Ownership) suspect(member int64, in batchSlot) {
 	s.of = append(s.of, in)
 }
 
-// clear forgets that a key was a suspect: it has ended. The mutex is held.
+// clear forgets that a key was a suspect, because the key has ended. The mutex is held.
 func (o *Ownership) clear(member int64) {
 	if s := o.suspects[member]; s != nil {
 		o.dismiss(member, s, func(*begin) bool { return true })
 	}
 }
 
-// dismiss removes a suspect from each of its batches for which over is true. The mutex is held.
+// dismiss removes a suspect from each of its batches for which over returns true. The mutex is
+// held.
 func (o *Ownership) dismiss(member int64, s *openAttempt, over func(b *begin) bool) {
 	left := s.of[:0]
 	for _, in := range s.of {
@@ -114,7 +115,7 @@ func (o *Ownership) recall(ctx context.Context) error {
 	return nil
 }
 
-// runs is how many attempts of a key the inner store does not know.
+// runs returns how many attempts of a key the inner store does not know.
 func (o *Ownership) runs(member int64) int {
 	if o.suspected.Load() == 0 {
 		return 0

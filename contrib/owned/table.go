@@ -11,13 +11,13 @@ import (
 
 const (
 	shards = 16
-	// lingering is how many ended entries a shard keeps for callers that send an end again.
+	// lingering is how many ended entries a shard keeps, for callers that send the same end again.
 	lingering = 64
 	// minHeads is the number of chains that a shard begins with: a power of two.
 	minHeads = 64
 )
 
-// state says who arbitrates an entry's key, and how far its claim has come.
+// state is who arbitrates an entry's key, and how far the claim has come.
 type state uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	gone                 // not in the table any more
 )
 
-// end says how a key has ended.
+// end is the way in which a key has ended.
 type end uint8
 
 const (
@@ -38,8 +38,9 @@ const (
 	overrun            // another caller has said that the effect has landed
 )
 
-// entry is a key that an attempt of this process has, from before the filter is asked until after
-// its end was answered. The shard's mutex guards all fields but those of the first block.
+// entry is a key that an attempt of this process has. It exists from before the filter is asked
+// until after the attempt's end was answered. The shard's mutex guards all fields but those of the
+// first block.
 type entry struct {
 	id     driver.ID
 	token  driver.Token
@@ -69,14 +70,15 @@ type origin struct {
 	generation int32
 }
 
-// table holds the entries. It belongs to the Store and outlives every Ownership: a handler that
-// still runs keeps its entry. The hash is seeded: IDs are digests that anybody can compute.
+// table holds the entries. It belongs to the Store and outlives every Ownership, so a handler that
+// still runs keeps its entry. The hash is seeded, because IDs are digests that anybody can compute.
 type table struct {
 	seed   maphash.Seed
 	shards [shards]shard
 }
 
-// shard has its own chains, so that a batch takes each mutex once.
+// shard is a part of the table with its own mutex and chains, so that a batch takes each mutex
+// once.
 type shard struct {
 	mu    sync.Mutex
 	heads []*entry
@@ -98,7 +100,8 @@ func (t *table) hash(id *driver.ID) uint64 { return maphash.Bytes(t.seed, id[:])
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash%shards] }
 
-// chain is where the entries of a hash begin. Here and below, the caller holds the mutex.
+// chain returns the place of the first entry for a hash. Here and below, the caller holds the
+// mutex.
 func (s *shard) chain(hash uint64) **entry {
 	return &s.heads[hash/shards&uint64(len(s.heads)-1)]
 }
@@ -113,7 +116,8 @@ func (s *shard) find(hash uint64, id *driver.ID) *entry {
 	return nil
 }
 
-// live is find at the time now: it drops an entry whose hold is over, as other stores do.
+// live does what find does, but drops an entry whose hold is over at the time now, as other stores
+// do.
 func (s *shard) live(hash uint64, id *driver.ID, now time.Duration) *entry {
 	e := s.find(hash, id)
 	if e != nil && e.expired(now) {
@@ -143,7 +147,7 @@ func (s *shard) expire(e *entry) {
 	s.drop(e)
 }
 
-// shown is the fence that the caller of this claim gets, or got.
+// shown returns the fence that the caller of this claim gets, or has got.
 func (e *entry) shown() uint64 {
 	if e.batch != nil {
 		return e.batch.fence.Load()
@@ -151,9 +155,9 @@ func (e *entry) shown() uint64 {
 	return e.fence
 }
 
-// isOf reports whether the entry belongs to the attempt with this token. While it has a claim, the
-// fence must match too, if it is given: the same token may have had an earlier claim. See
-// [driver.Finish].Fence.
+// isOf reports whether the entry belongs to the attempt with this token. While the entry has a
+// claim, the fence must match too, if it is given, because the same token may have had an earlier
+// claim. See [driver.Finish].Fence.
 func (e *entry) isOf(token driver.Token, fence uint64) bool {
 	held := e.state == begun || e.state == claimed
 	return e.token == token && (!held || fence == 0 || fence == e.shown())
@@ -171,7 +175,7 @@ func (e *entry) told(rec *driver.Record) {
 	}
 }
 
-// put adds an entry, whose ID has none.
+// put adds an entry. The table has no other entry for its ID.
 func (s *shard) put(e *entry) {
 	if s.n >= 2*len(s.heads) {
 		s.grow()
@@ -209,7 +213,7 @@ func (s *shard) drop(e *entry) {
 	}
 }
 
-// linger keeps an ended entry until as many others have ended.
+// linger keeps an ended entry until lingering others of its shard have ended.
 func (s *shard) linger(e *entry, how end) {
 	e.state, e.end = ended, how
 	if old := s.ended[s.at]; old != nil && old.state == ended {
@@ -219,7 +223,7 @@ func (s *shard) linger(e *entry, how end) {
 	s.at = (s.at + 1) % lingering
 }
 
-// each calls f for every entry, and drops those for which it is false.
+// each calls f for every entry, and drops the entries for which f returns false.
 func (t *table) each(f func(e *entry) bool) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -244,7 +248,7 @@ type byShard struct {
 	ends   [shards]int32 // of each shard's part of order
 }
 
-// sort fills b for n items.
+// sort fills b with n items, in the order of their shards.
 func (b *byShard) sort(n int, hash func(i int) uint64) {
 	b.hashes, b.order = resize(b.hashes, n), resize(b.order, n)
 	var count [shards]int32

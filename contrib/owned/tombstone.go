@@ -7,9 +7,9 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// lossy is a partition's filter for as long as the partition is held. The Store also knows earlier
-// Ownerships, and entries of the table point at them. Their filter, which is nearly all of their
-// memory, is dropped. Without a filter every answer is Unknown.
+// lossy is a partition's filter for as long as the partition is held. Earlier Ownerships stay in
+// memory, because the Store knows them and entries of the table point at them. So their filter,
+// which is nearly all of their memory, is dropped. Without a filter every answer is Unknown.
 type lossy struct{ atomic.Pointer[bloom.Filter] }
 
 var errNoFilter = errors.New("owned: the partition is not held any more")
@@ -56,15 +56,16 @@ func (f *lossy) Wrong(n int) {
 	}
 }
 
-// letGo drops the filter and the feed of an ownership that is over. The sets stay: marks of
-// handlers that still run need their names, and are written until somebody else has the partition.
+// letGo drops the filter and the feed of an ownership that is over. The names of the sets stay,
+// because handlers that still run need them for their marks, which are written until somebody else
+// has the partition.
 func (o *Ownership) letGo() {
 	o.filter.Store(nil)
 	o.feed.Store(nil)
 }
 
-// letGoAll is letGo, and drops the suspects, too. It is called when no key begins any more: before
-// that, claims under way count runs by the suspects.
+// letGoAll does what letGo does, and drops the suspects, too. It may be called only when no key
+// begins any more, because claims under way count runs by the suspects.
 func (o *Ownership) letGoAll() {
 	o.letGo()
 	o.mu.Lock()

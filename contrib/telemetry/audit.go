@@ -18,7 +18,8 @@ import (
 
 const sourceKey = attribute.Key("onceward.source")
 
-// Horizon is the time after its first delivery for which a source may deliver a message again.
+// Horizon is how long after the first delivery of a message its source may deliver the message
+// again.
 type Horizon struct {
 	// Source names the source: a topic, a provider of webhooks, a queue of dead letters. It is the
 	// attribute onceward.source. Required.
@@ -29,16 +30,16 @@ type Horizon struct {
 
 // AuditConfig configures an [Auditor]: the horizons and lags to compare with the window.
 type AuditConfig struct {
-	// Horizons that do not change, such as webhook.Provider.Horizon and the time for which
-	// clients keep a key. Default none.
+	// Horizons are the horizons that do not change, such as webhook.Provider.Horizon and the time
+	// for which clients keep a key. Default none.
 	Horizons []Horizon
-	// Ask returns more horizons, those that operators may change, such as the retention of topics.
-	// It must return soon when its context ends. Its answer is used until the next one. Default
-	// nil: none.
+	// Ask returns further horizons, which operators may change, such as the retention of topics. It
+	// must return soon when its context ends. The Auditor uses each answer until the next one.
+	// Default nil: none.
 	Ask func(ctx context.Context) ([]Horizon, error)
 	// Lags returns the age of the oldest unread message by source, as kafkasarama.Lags and
 	// kafkafranz.Lags do for the topics of a group. With several groups, put the name of the group
-	// into that of the source. A negative age is an error. Otherwise Lags is called like Ask.
+	// into the name of the source. A negative age is an error. Otherwise Lags is called like Ask.
 	// Default nil: none.
 	Lags func(ctx context.Context) (map[string]time.Duration, error)
 	// Every is the time between two calls, at least a second. Default DefaultAuditEvery.
@@ -70,8 +71,8 @@ func Horizons(kept map[string]time.Duration) []Horizon {
 // maxSources bounds the series of an Auditor.
 const maxSources = 100
 
-// Auditor compares the window of a Deduper with the horizons and lags of its sources: a duplicate
-// that arrives after the window runs again, and nothing counts it. Make it with
+// Auditor compares the window of a Deduper with the horizons and lags of its sources, because a
+// duplicate that arrives after the window runs again, and nothing counts it. Make it with
 // [Metrics.NewAuditor]. It is safe for concurrent use.
 type Auditor struct {
 	cfg    AuditConfig
@@ -186,7 +187,7 @@ func (a *Auditor) lagging() func(context.Context) (map[string]time.Duration, err
 }
 
 // setLags keeps the lags, and warns of each source whose lag has become longer than half of the
-// window: there is time to act until it is as long as the window, and none after it.
+// window. Until the lag is as long as the window, there is time to act; after that, there is none.
 func (a *Auditor) setLags(found map[string]time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,8 +227,8 @@ func (a *Auditor) set(found []Horizon) {
 	a.now = now
 }
 
-// put keeps the longest time of a source. Series are bounded: sources beyond maxSources are put
-// together as other.
+// put keeps the longest time of a source. The number of series is bounded: put counts all sources
+// beyond maxSources as the source other.
 func put(now map[string]time.Duration, source string, d time.Duration) {
 	if _, known := now[source]; source == "" || !known && len(now) >= maxSources-1 {
 		source = other
@@ -237,10 +238,10 @@ func put(now map[string]time.Duration, source string, d time.Duration) {
 	}
 }
 
-// longer reports whether horizon x reaches beyond y; a negative one has no limit.
+// longer reports whether horizon x reaches beyond y. A negative horizon has no limit.
 func longer(x, y time.Duration) bool { return y >= 0 && (x < 0 || x > y) }
 
-// coverage is the window divided by the horizon.
+// coverage returns the window divided by the horizon.
 func coverage(window, horizon time.Duration) float64 {
 	const most = 1000
 	switch {

@@ -31,21 +31,21 @@ var ageBounds = []float64{
 
 const day = 24 * 3600
 
-// How a key was found uncertain.
+// These are the ways in which a key is found to be uncertain.
 const (
 	foundByClaim   = "claim"   // a claim found it
 	foundByResolve = "resolve" // Config.Resolve was asked, and did not know
 	foundByEnd     = "end"     // an attempt has ended as uncertain
 )
 
-// dedupMetrics counts the events of a Deduper. The options are made once, because there are few,
-// and a claim must not pay for an allocation.
+// dedupMetrics counts the events of a Deduper. The options of the counters are made once, because
+// there are few of them, and a claim must not pay for an allocation.
 type dedupMetrics struct {
 	claims, wouldSkip, ends, uncertain, lost, storeErrors, failedOpen, beyond metric.Int64Counter
 
 	age metric.Float64Histogram
 
-	// by outcome, cause, and whether it was cached
+	// indexed by outcome, by cause, and by whether the cache answered
 	claimed   [outcomes][causes][2][]metric.AddOption
 	skipped   [outcomes][causes][]metric.AddOption
 	ended     [states][]metric.AddOption
@@ -70,7 +70,7 @@ var causeNames = [causes]string{
 	other,
 }
 
-// other stands for a value that this version does not know: labels are a closed set.
+// other stands for a value that this version does not know, because labels are a closed set.
 const other = "other"
 
 func causeIndex(c driver.Cause) int {

@@ -100,7 +100,7 @@ func (f *filterMetrics) countState(ctx context.Context, e *dedup.Event) {
 		Reason: reasonName(e.Reason)}
 }
 
-// observe has the last state collected. Without a filter there are no series.
+// observe registers gauges that show the last state. Without a filter there are no series.
 func (f *filterMetrics) observe(m *meter.Maker) error {
 	fill := m.Gauge("onceward.dedup.filter.fill", "1", "Share of the filter's bits that are set")
 	estimated := m.Gauge("onceward.dedup.filter.false_positive.estimated", "1",

@@ -2,10 +2,9 @@ package telemetry
 
 import "github.com/onceward/onceward/dedup"
 
-// Join returns an observer whose hooks call those of all observers, in their order. A hook that
-// none of them has is nil, so that its events are not made. A hook that only one of them has is
-// used directly. If a hook panics, the panic reaches the caller, and the later hooks are not
-// called.
+// Join returns an observer whose hooks call those of all observers, in their order. A hook that no
+// observer has is nil, so that its events are not made. A hook that only one observer has is used
+// directly. If a hook panics, the panic reaches the caller, and the later hooks are not called.
 func Join(observers ...dedup.Observer) dedup.Observer {
 	join := func(pick func(*dedup.Observer) func(dedup.Event)) func(dedup.Event) {
 		var hooks []func(dedup.Event)

@@ -12,9 +12,10 @@ import (
 
 // Config configures a [Metrics].
 type Config struct {
-	// Name of what is measured, such as the namespace of a [dedup.Deduper]: 1 to 255 bytes of
-	// UTF-8. It is the attribute onceward.name of every series, so the number of names must not
-	// grow with the number of messages. Two Metrics of one provider need two names. No default.
+	// Name is the name of what is measured, such as the namespace of a [dedup.Deduper]: 1 to 255
+	// bytes of UTF-8. It is the attribute onceward.name of every series, so the number of names
+	// must not grow with the number of messages. Two Metrics of one provider need two names. No
+	// default.
 	Name string
 	// Window is the dedup.Config.Window of the observed Deduper. A gauge shows it, so that a rule
 	// can compare it with the age of duplicates. Default: 0, no such gauge.
@@ -57,8 +58,8 @@ func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Close ends what is observed at each collection: gauges, and counters that other packages keep.
-// Hooks still count. A second call does nothing.
+// Close ends the observations at each collection, which are gauges, and counters that other
+// packages keep. Hooks still count. A second call does nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }
 
 func observeWindow(maker *meter.Maker, window time.Duration) error {

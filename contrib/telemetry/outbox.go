@@ -18,13 +18,13 @@ import (
 // LagTimeout is how long a collection waits for the statement of [Metrics.ObserveOutbox].
 const LagTimeout = 5 * time.Second
 
-// ObserveOutbox has the lag of an outbox collected, until Close: how many messages are pending,
-// parked and scheduled, each up to outbox.LagLimit, and how old the oldest pending one is. Each
-// collection costs one call of Outbox.Lag, and waits for it for at most [LagTimeout]. If the call
-// fails there are no values, and a counter grows. If a service has many processes, call it in one
-// of them: they would all see the same.
+// ObserveOutbox adds the lag of an outbox to each collection, until Close: how many messages are
+// pending, parked and scheduled, each up to outbox.LagLimit, and the age of the oldest pending
+// message. Each collection calls Outbox.Lag once, and waits at most [LagTimeout] for it. If the
+// call fails, there are no values, and a counter grows. If a service has many processes, call it in
+// one of them: they would all see the same.
 //
-// A Metrics observes one outbox: nil arguments and a second outbox are errors.
+// A Metrics observes one outbox, so nil arguments and a second outbox are errors.
 func (m *Metrics) ObserveOutbox(box *outbox.Outbox, db *sql.DB) error {
 	if box == nil || db == nil {
 		return errors.New("telemetry: the outbox or its database is nil")
@@ -63,9 +63,9 @@ func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) erro
 	}, pending, parked, scheduled, oldest, failures)
 }
 
-// ObserveRelay has the counts of a relay and its failing topics collected, until Close. It makes no
-// round trip. At most [MaxTopics] topics have a series of their own at one time. A Metrics observes
-// one relay: a nil relay and a second one are errors.
+// ObserveRelay adds the counts of a relay and its failing topics to each collection, until Close.
+// It makes no round trip. At most [MaxTopics] topics have a series of their own at one time. A
+// Metrics observes one relay, so a nil relay and a second relay are errors.
 func (m *Metrics) ObserveRelay(relay *outbox.Relay) error {
 	if relay == nil {
 		return errors.New("telemetry: the relay is nil")
@@ -76,8 +76,8 @@ func (m *Metrics) ObserveRelay(relay *outbox.Relay) error {
 	return m.observeTopics(relay.Failing)
 }
 
-// MaxTopics is how many failing topics of a relay have a value of their own: those that have failed
-// for longest. The count has all of them.
+// MaxTopics is how many failing topics of a relay have a value of their own. These are the topics
+// that have failed for longest. The count includes all failing topics.
 const MaxTopics = 20
 
 func (m *Metrics) observeTopics(failing func() []outbox.FailingTopic) error {

@@ -78,8 +78,8 @@ func (m *Metrics) OnRetry(e retry.Event) {
 	}
 }
 
-// ObserveBudget has the tokens of a budget collected, until Close. An unlimited budget has no
-// series. A Metrics observes one budget: a nil budget and a second one are errors.
+// ObserveBudget adds the tokens of a budget to each collection, until Close. An unlimited budget
+// has no series. A Metrics observes one budget, so a nil budget and a second budget are errors.
 func (m *Metrics) ObserveBudget(budget *retry.Budget) error {
 	if budget == nil {
 		return errors.New("telemetry: the budget is nil")

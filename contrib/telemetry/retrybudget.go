@@ -9,9 +9,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// ObserveRetryBudget has the counts of a server's retry budget collected, until Close: the requests
-// that it admitted, the retries among them, and the retries that it refused. A Metrics observes one
-// such budget: a nil budget and a second one are errors.
+// ObserveRetryBudget adds the counts of a server's retry budget to each collection, until Close:
+// the requests that the budget admitted, the retries among them, and the retries that it refused. A
+// Metrics observes one such budget, so a nil budget and a second budget are errors.
 func (m *Metrics) ObserveRetryBudget(budget *httpadapter.RetryBudget) error {
 	if budget == nil {
 		return errors.New("telemetry: the retry budget is nil")

@@ -25,28 +25,28 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 	return &Tracer{spans}, nil
 }
 
-// Do is [dedup.Do] with spans. Below the span onceward.do there are three: onceward.claim;
-// onceward.handle around fn, whose context has that span; and onceward.complete from the return of
-// fn until its record.
+// Do is [dedup.Do] with spans. Below the span onceward.do there are three spans: onceward.claim;
+// onceward.handle around fn, whose context has that span; and onceward.complete, from the return of
+// fn until its record is written.
 //
 // With dedup.Config.Labels, and unless the call has a label of its own, the record keeps the
-// context of the span that claimed first: 55 bytes of label, if that span is sampled. A duplicate,
-// a call that finds the key in flight, a mismatch, an uncertain key, a retry and a takeover then
-// have a link to that span, also in another process. To find the label before it is overwritten, Do
-// first claims without starting another attempt ([dedup.Request.OnlyNew]). So a retry costs one
-// more claim, and the Observer gets one more event, in flight. redisadapter's layout Compact keeps
-// no label of a finished key, so its duplicates have no link. In Observe mode Do does not learn
-// which calls would have been skipped, and only retries have links.
+// context of the span that claimed first, if that span is sampled. This takes 55 bytes of label. A
+// duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
+// takeover then have a link to that span, also in another process. To find the label before it is
+// overwritten, Do first claims without starting another attempt ([dedup.Request.OnlyNew]). So a
+// retry costs one more claim, and the Observer gets one more event, in flight. redisadapter's
+// layout Compact keeps no label of a finished key, so its duplicates have no link. In Observe mode
+// Do does not learn which calls would have been skipped, and only retries have links.
 //
-// Keys, labels and texts of errors are in no attribute. If the span is not sampled, all of this is
-// left out, and Do costs only the start of that span. With a nil tracer, Do is dedup.Do.
+// No attribute contains a key, a label or the text of an error. If the span is not sampled, all of
+// this is left out, and Do costs only the start of that span. With a nil tracer, Do is dedup.Do.
 func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (T, error) {
 	res, err := DoResult(ctx, t, d, key, fn, opts...)
 	return res.Value, err
 }
 
-// DoResult is [dedup.DoResult] with the spans of [Do].
+// DoResult does what [dedup.DoResult] does, with the spans of [Do].
 func DoResult[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (dedup.Result[T], error) {
 	if t == nil || d == nil || ctx == nil || fn == nil { // dedup.Do says which
@@ -125,8 +125,8 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 	return dedup.DoResult(c.ctx, d, key, c.effect, append(slices.Clip(opts), again)...)
 }
 
-// left reports whether, without OnlyNew, the claim would have got the key, or Config.Resolve would
-// have been asked.
+// left reports whether OnlyNew made a difference: without it, the claim would have got the key, or
+// Config.Resolve would have been asked.
 func left(d *dedup.Deduper, rec *dedup.Record, err error) bool {
 	if errors.Is(err, dedup.ErrUncertain) {
 		return d.Config().Resolve != nil

@@ -13,13 +13,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// ObserveUncertain has the uncertain keys of a store collected, until Close: how many there are,
-// and how old the oldest is. The store has to be a [driver.Resolvable]. Each collection lists them,
-// and waits for that for at most [LagTimeout]. If it fails there are no values, and a counter
-// grows. If a service has many processes, call it in one of them: they would all see the same.
+// ObserveUncertain adds the uncertain keys of a store to each collection, until Close: their
+// number, and the age of the oldest. The store has to be a [driver.Resolvable]. Each collection
+// lists these keys, and waits at most [LagTimeout] for the list. If the list fails, there are no
+// values, and a counter grows. If a service has many processes, call it in one of them: they would
+// all see the same.
 //
-// A Metrics observes one store: a store that cannot list its uncertain keys and a second store are
-// errors.
+// A Metrics observes one store, so a second store is an error, and so is a store that cannot list
+// its uncertain keys.
 func (m *Metrics) ObserveUncertain(store dedup.Store) error {
 	lister, ok := store.(driver.Resolvable)
 	if !ok {

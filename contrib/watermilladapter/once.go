@@ -13,16 +13,16 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// ErrOutput: a handler has returned messages although Config.NoOutput is set. They are not
-// published, and the handled message is not recorded: it is redelivered.
+// ErrOutput reports that a handler has returned messages although Config.NoOutput is set. They are
+// not published. The handled message is not recorded, so it is redelivered.
 var ErrOutput = errors.New("watermilladapter: a handler returned messages, against Config.NoOutput")
 
 // Config configures a [Once]. The zero value claims each message by its UUID for each handler.
 type Config struct {
-	// Key returns the id of a message: the same for each copy, another one for each operation. Its
-	// error is returned as the handler's error; an empty key is an *dedup.InputError. It may be
-	// called concurrently. Default: the message's UUID, which stays the same in a redelivery; a
-	// producer that sends a message again should send the same UUID.
+	// Key returns the id of a message. All copies of a message must have the same id, and each
+	// operation must have another id. Its error is returned as the handler's error; an empty key is
+	// an *dedup.InputError. It may be called concurrently. Default: the message's UUID, which stays
+	// the same in a redelivery; a producer that sends a message again should send the same UUID.
 	Key func(*message.Message) (string, error)
 
 	// Scope separates handlers that each process every message. Its error is returned as the
@@ -30,12 +30,13 @@ type Config struct {
 	// message without one is an error.
 	Scope func(*message.Message) (string, error)
 
-	// Fingerprint binds a key to the payload: a message with the same key and another payload is
-	// dedup.ErrMismatch and not a duplicate. Default false.
+	// Fingerprint binds a key to the payload. A message with the same key and another payload then
+	// gets dedup.ErrMismatch, and is not a duplicate. Default false.
 	Fingerprint bool
 
-	// NoOutput says that no handler returns messages. Then only the fact that a message is done is
-	// stored. Required with a Deduper that keeps no results (dedup.Config.SeenOnly). Default false.
+	// NoOutput declares that no handler returns messages. The store then keeps only the fact that a
+	// message is done. Required with a Deduper that keeps no results (dedup.Config.SeenOnly).
+	// Default false.
 	NoOutput bool
 }
 
@@ -124,8 +125,8 @@ func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// once runs a handler under its message's claim, and passes the messages that it returned, now or
-// earlier, to hand.
+// once runs a handler under its message's claim. It passes the messages that the handler has
+// returned, now or in an earlier run, to hand.
 func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T)) error {
 	key, err := o.cfg.Key(m)
 	if err != nil {

@@ -27,7 +27,7 @@ type flaky struct {
 }
 
 func startFlaky(ctx context.Context) (*flaky, error) {
-	// in memory, for one process; see the other examples for more
+	// in memory, for one process; the other examples use real stores
 	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{
 		Namespace: "payments", Window: time.Hour, LeaseTTL: 10 * time.Second,
 	})
@@ -51,7 +51,7 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	server := &http.Server{
 		Handler:           f.losing(once.Handler(http.HandlerFunc(f.pay))),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		// WriteTimeout is longer than a handler may take.
+		// WriteTimeout must be longer than a handler may take.
 		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	go func() { _ = server.Serve(l) }()
@@ -60,7 +60,7 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	return f, nil
 }
 
-// pay is the effect. It takes some time, so that a retry comes while it runs.
+// pay is the effect. It takes some time, so that a retry arrives while it runs.
 func (f *flaky) pay(w http.ResponseWriter, r *http.Request) {
 	invoice, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -85,8 +85,8 @@ func (f *flaky) landed(invoice string) int {
 	return f.payments[invoice]
 }
 
-// losing drops one answer in three: every other time after the payment, otherwise while the payment
-// still runs. It also refuses one request in ten with 503, which is the honest way to fail.
+// losing drops one answer in three, alternately after the payment and while the payment still runs.
+// It also refuses one request in ten with 503, which is the honest way to fail.
 func (f *flaky) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch n := f.requests.Add(1); {

@@ -46,8 +46,8 @@ func run(ctx context.Context, n int, out io.Writer) error {
 	return report(out, payments, server)
 }
 
-// newClient is for one service: the retry budget and the circuit breaker are for that service
-// alone.
+// newClient makes a client for one service, because a retry budget and a circuit breaker belong to
+// one service.
 func newClient(base string) (*http.Client, error) {
 	transport, err := retry.NewTransport(nil, retry.TransportConfig{
 		// A POST is retried only on a server that honors keys. This server does. Each request gets
@@ -70,7 +70,7 @@ func newClient(base string) (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }
 
-// payment is one payment, and what its client has seen of it.
+// payment is one payment, with the attempts and failures that its client has seen.
 type payment struct {
 	id       string
 	failures []string
@@ -113,7 +113,7 @@ func payAll(ctx context.Context, client *http.Client, base string, n int) []*pay
 	return payments
 }
 
-// pay has no code for retries: it gets only errors that no retry can fix.
+// pay has no code for retries, because it gets only errors that no retry can fix.
 func pay(ctx context.Context, client *http.Client, base, invoice string) string {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments",
 		strings.NewReader(invoice))

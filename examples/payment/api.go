@@ -23,7 +23,7 @@ var schema = []string{
 	`INSERT INTO account VALUES ('alice', 1000, '', 1), ('bob', 1000, '', 1) ON CONFLICT DO NOTHING`,
 }
 
-// tokens stand for your authentication: they say which customer has sent a request.
+// tokens stand for your authentication. They show which customer has sent a request.
 var tokens = map[string]string{"Bearer alice": "alice", "Bearer bob": "bob"}
 
 type api struct{ db *sql.DB }
@@ -60,7 +60,7 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 	updates, err := httpadapter.New(runner, customer, httpadapter.Config{
 		Methods:  []string{http.MethodPut},
 		Optional: true, // If-Match alone updates once; the key gets a retry its answer
-		// The key of an update under another condition is the key of another update: it gets 422,
+		// An update with the same key but another condition is another update. It gets 422, and
 		// never the answer to the first condition.
 		FingerprintHeaders: []string{"If-Match"},
 		Seal:               [][]byte{seal},
@@ -77,14 +77,14 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 	return mux, nil
 }
 
-// customer is the scope of a key: two customers with the same key are two requests. It comes from
-// authentication, never from what a client can choose. An empty one gets 401.
+// customer returns the scope of a key: the same key from two customers makes two requests. It comes
+// from authentication, never from what a client can choose. An empty one gets 401.
 func customer(r *http.Request) (string, error) { return tokens[r.Header.Get("Authorization")], nil }
 
 // pay runs once for a key. It may run again after its transaction was rolled back, so it has no
 // effect outside tx.
 func (a *api) pay(w http.ResponseWriter, r *http.Request) {
-	// ctx is not canceled when the client goes: its retry gets the answer
+	// ctx is not canceled when the client leaves, because the client's retry gets the answer
 	ctx := r.Context()
 	from, _ := customer(r)          // never empty here: that would have been a 401
 	tx, _ := sqladapter.TxFrom(ctx) // never a.db: that would be another transaction, and stay
@@ -155,10 +155,11 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 }
 
 // write changes the version that its client has read, and no newer one (If-Match, RFC 9110 section
-// 13.1.1). Of two updates of one version one succeeds, and the other gets 412. An update that is
-// sent twice writes once. But without a key, a client that has lost the answer gets 412 as well,
-// and cannot know whose change that is. With a key it gets its 204, even if others have written
-// since, as that section allows: the key is looked up before write compares.
+// 13.1.1). Of two updates of the same version, one succeeds, and the other gets 412. An update that
+// is sent twice writes once. But without a key, a client that has lost the answer and asks again
+// gets 412 as well, and cannot know whose change the account has. With a key it gets its 204, even
+// if others have written since, because the key is looked up before write compares. That section
+// allows this.
 func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
 	if id == "" { // the middleware has checked only requests with a key
@@ -180,8 +181,8 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		unavailable(w, err)
 	case version == 0:
-		// This is final: a version never comes back. A client that reads again makes another
-		// update, with a new key.
+		// This answer is final, because a version never comes back. A client that reads again makes
+		// another update, with a new key.
 		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
 	default:
 		w.Header().Set("ETag", etag(version)) // the version after this update, in a replay as well
@@ -203,7 +204,7 @@ func (a *api) update(ctx context.Context, id, condition, note string) (int64, er
 		id).Scan(&version); err != nil || !matches(condition, etag(version)) {
 		return 0, err
 	}
-	// Somebody may have written since: one statement compares and writes.
+	// Somebody may have written since the read, so one statement compares and writes.
 	res, err := db.ExecContext(ctx,
 		`UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`,
 		note, id, version)

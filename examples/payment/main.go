@@ -66,7 +66,7 @@ func run(listen, dsn, sealKey string) error {
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		// Clients whose payment is under way get an answer.
+		// Shutdown lets clients whose payment is under way get an answer.
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		stopped <- server.Shutdown(grace)
@@ -92,9 +92,9 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	// IMMEDIATE: otherwise a transaction that reads first and writes later cannot wait for its
-	// turn. OpenSQLite instead of sql.Open: SQLite can end a transaction after a failed statement,
-	// and later statements would then commit one by one.
+	// IMMEDIATE is needed because a transaction that reads first and writes later could otherwise
+	// not wait for its turn. OpenSQLite instead of sql.Open: SQLite can end a transaction after a
+	// failed statement, and later statements would then commit one by one.
 	db, err = sqladapter.OpenSQLite("sqlite",
 		"file:"+filepath.Join(dir, "shop.db")+
 			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
@@ -105,8 +105,8 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	return db, sqladapter.SQLite, func() { _, _ = db.Close(), os.RemoveAll(dir) }, nil
 }
 
-// readSealKey returns the key that encrypts stored responses. It must live as long as they do:
-// without it a retry after a restart could not be answered.
+// readSealKey returns the key that encrypts stored responses. The key must live as long as the
+// responses, because without it a retry after a restart could not be answered.
 func readSealKey(text string, required bool) ([]byte, error) {
 	if text == "" && !required {
 		key := make([]byte, 32)

@@ -7,9 +7,9 @@
 //
 // Every order is sent up to three times. A booking, its record and its message are one transaction,
 // so they happen once. A mail cannot be part of a transaction: it is claimed before it goes out and
-// recorded afterwards. It goes out again only if the process dies in between. Without -brokers,
-// Kafka runs inside this process. Without -dir, nothing is left of the shop afterwards. With both,
-// kill the program and start it again: it continues where it was.
+// recorded afterwards. A mail goes out again only if the process dies between the two. Without
+// -brokers, Kafka runs inside this process. Without -dir, nothing is left of the shop afterwards.
+// With both flags, you can kill the program and start it again: it continues where it was.
 package main
 
 import (
@@ -96,8 +96,8 @@ func run(ctx context.Context, brokers, dir string, orders int) error {
 	return nil
 }
 
-// place returns the directory of the shop, and the suffix of its topics' names. done removes the
-// directory if it is temporary.
+// place returns the directory of the shop, and the suffix of its topics' names. The function done
+// removes the directory if it is temporary.
 func place(dir string) (_, suffix string, done func(), err error) {
 	if dir != "" {
 		dir, err = filepath.Abs(dir)
@@ -151,7 +151,7 @@ func newShop(ctx context.Context, dir string, seeds []string, names topics) (*sh
 }
 
 func (s *shop) open(ctx context.Context, later func(func())) (err error) {
-	// The database serves one process. PostgreSQL and MySQL take the same statements, except for
+	// The database serves one process. PostgreSQL and MySQL accept the same statements, except for
 	// the placeholders.
 	s.db, err = sqladapter.OpenSQLite("sqlite",
 		"file:"+filepath.Join(s.dir, "shop.db")+
@@ -220,7 +220,7 @@ func (s *shop) createTopics(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range resp.Topics {
-		// a topic that is there already is the one to use
+		// a topic that exists already is used
 		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil &&
 			!errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create %s: %w", topic.Topic, err)
@@ -238,7 +238,7 @@ func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 			sent++
 			record := &kgo.Record{
 				Topic: s.names.orders, Key: []byte(id), Value: []byte(strconv.Itoa(n)),
-				// the id of the order, not of the attempt
+				// this is the id of the order, not of the attempt
 				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}},
 			}
 			if err := s.producer.ProduceSync(ctx, record).FirstErr(); err != nil {
@@ -296,12 +296,13 @@ func (s *shop) consume(topic string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(s.seeds...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// after a crash, the group waits this long for the dead member (45 s by default)
+		// after a crash, the group waits this long for the dead member (default: 45 s)
 		kgo.SessionTimeout(10 * time.Second),
 	}
 }
 
-// book is level Atomic: booking, record and message are committed together, or nothing is.
+// book is level Atomic: the booking, its record and its message are committed together or not at
+// all.
 func (s *shop) book(ctx context.Context, m *kafkaadapter.Message) error {
 	_, err := s.marks.Do(ctx, s.db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (order_id, amount) VALUES (?, ?)`,
@@ -318,7 +319,7 @@ func (s *shop) book(ctx context.Context, m *kafkaadapter.Message) error {
 	return err
 }
 
-// mail is level Claimed: one process at a time runs it, and none after it is recorded.
+// mail is level Claimed: one process at a time runs it, and no process runs it once it is recorded.
 func (s *shop) mail(_ context.Context, m *kafkaadapter.Message) error {
 	return s.mails.send(string(m.Key))
 }

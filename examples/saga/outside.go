@@ -13,8 +13,8 @@ var (
 	errNoAnswer = errors.New("no answer")
 )
 
-// bank takes and gives money back each time that it is told to: it ignores keys when it charges.
-// But it can be asked for the charge of a key.
+// bank takes money, and gives it back, each time that it is told to, because it ignores keys when
+// it charges. But a client can ask it for the charge of a key.
 type bank struct {
 	mu      sync.Mutex
 	byKey   map[string]string // receipts of charges

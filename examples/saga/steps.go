@@ -17,8 +17,8 @@ import (
 // window is longer than a workflow can run, including a later reset that runs it again.
 const window = 30 * 24 * time.Hour
 
-// Steps are the activities. Each has its effect once for a workflow, however often the engine runs
-// it.
+// Steps are the activities. Each of them has its effect once for a workflow, however often the
+// engine runs it.
 type Steps struct {
 	db      *sql.DB
 	marks   *sqladapter.Ledger // of effects that are rows of db
@@ -68,13 +68,13 @@ func activityError(err error) error {
 	return err // also "in flight elsewhere" and an unknown outcome: the engine asks again
 }
 
-// errUndone is the error of a step of a trip that was undone: the step has not happened or was
-// undone, and will not happen.
+// errUndone is the error of a step whose trip was undone. Such a step has not happened or was
+// undone, and will not happen any more.
 var errUndone = errors.New("the trip was undone")
 
 // Reserve takes a seat. It is level Atomic: seat and record are one transaction.
 func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
-	// A workflow that was undone may be started again under its old ID: it gets no seat.
+	// A workflow that was undone may be started again under its old ID, but gets no seat.
 	if _, undone, err := s.marks.Lookup(ctx, s.db, key(ctx, "release")); err != nil || undone {
 		return activityError(errors.Join(err, dedup.Permanent(errUndone)))
 	}
@@ -93,8 +93,8 @@ func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
 	return activityError(err)
 }
 
-// Release gives the seat back, if there is one. If Reserve has no record yet, Release writes it. A
-// Reserve that runs later, on a worker that the engine gave up, finds that record and takes no
+// Release gives the seat back, if there is one. If Reserve has no record yet, Release writes it. If
+// a Reserve runs later, on a worker that the engine has given up, it finds that record and takes no
 // seat.
 func (s *Steps) Release(ctx context.Context, trip Trip) error {
 	_, err := s.marks.Do(ctx, s.db, key(ctx, "release"),
@@ -120,7 +120,7 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 		}
 		receipt, err := s.bank.charge(ctx, attempt.DownstreamKey("bank"), trip.Amount)
 		if errors.Is(err, errDeclined) {
-			// nothing was taken, and the next try would be declined as well
+			// no money was taken, and the next try would be declined as well
 			return "", dedup.Permanent(err)
 		}
 		return receipt, err
@@ -150,7 +150,7 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, dedup.ErrNoResult):
-		// an operator has marked it as charged, and no receipt is on record
+		// an operator has marked the trip as charged, and no receipt is on record
 		return temporal.NewNonRetryableApplicationError(
 			"charged without a receipt: refund it by hand", "no receipt", err)
 	case dedup.CanAck(err):

@@ -20,7 +20,7 @@ type Trip struct {
 // its answer is lost, the same activity runs again on another worker.
 func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		// an attempt that takes longer may continue while the next one runs
+		// an attempt that takes longer may still run while the next one runs
 		StartToCloseTimeout: time.Minute,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second,
 			MaximumAttempts: 8},
@@ -34,7 +34,7 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 		if err == nil {
 			return
 		}
-		// also if the workflow was canceled
+		// compensations run even if the workflow was canceled
 		ctx, cancel := workflow.NewDisconnectedContext(patient)
 		defer cancel()
 		for _, step := range slices.Backward(undo) {
@@ -42,8 +42,8 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 		}
 	}()
 
-	// A compensation is noted before its step: when the workflow gives up on a step, it does not
-	// know whether the step has happened.
+	// A compensation is noted before its step runs, because when the workflow gives up on a step,
+	// it does not know whether the step has happened.
 	undo = append(undo, s.Release)
 	if err := workflow.ExecuteActivity(ctx, s.Reserve, trip).Get(ctx, nil); err != nil {
 		return "", err

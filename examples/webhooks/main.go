@@ -142,7 +142,7 @@ func newDeduper(store dedup.Store, namespace string) (*dedup.Deduper, error) {
 	return dedup.New(store, dedup.Config{
 		Namespace: namespace,
 		Window:    webhook.DefaultWindow, // longer than these senders retry
-		// less than the 10 s after which GitHub hangs up
+		// this is less than the 10 s after which GitHub hangs up
 		LeaseTTL: 8 * time.Second,
 		SeenOnly: true, // nobody replays the answer of a webhook
 	})
@@ -185,7 +185,7 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 func show(_ context.Context, d *webhook.Delivery) error {
 	var body map[string]any
 	if err := json.Unmarshal(d.Body, &body); err != nil {
-		// a redelivery would be just as bad: it is recorded, and acknowledged
+		// a redelivery would be just as bad, so the event is recorded as failed, and acknowledged
 		return dedup.Permanent(err)
 	}
 	fmt.Printf("  effect: %s %s %s\n", d.Provider, d.Type, d.ID)

@@ -13,7 +13,8 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// deliverAll acts as two senders: they deliver until they get a 2xx, and sometimes once more.
+// deliverAll acts as two senders, which deliver each event until they get a 2xx, and sometimes once
+// more.
 func deliverAll(ctx context.Context, base string, s secrets) error {
 	for _, event := range []struct {
 		what, path, id, body, secret string

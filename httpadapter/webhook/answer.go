@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 )
 
-// Problems, by the anchors of docs/reference/http.md.
+// These are the problems of a Receiver. Their names are anchors of docs/reference/http.md.
 var (
 	deliveryMalformed = problem.Problem{Name: "delivery-malformed", Status: 400,
 		Title: "This delivery cannot be told from others."}

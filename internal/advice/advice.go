@@ -11,11 +11,11 @@ import (
 	"github.com/onceward/onceward/dedup/preflight"
 )
 
-// Table has, by code, the severity of a finding, why it matters, and how to fix it.
+// Table holds, for each code, the severity of the finding, why it matters, and how to fix it.
 type Table map[string]preflight.Finding
 
-// Finding returns the finding that a code names. The format says what the adapter saw at the
-// server. The server may be empty.
+// Finding returns the finding that a code names. The formatted text says what the adapter saw at
+// the server. The server may be empty.
 func (t Table) Finding(code, server, format string, args ...any) preflight.Finding {
 	f := t[code]
 	f.Code, f.Server, f.Detail = code, server, fmt.Sprintf(format, args...)

@@ -99,9 +99,10 @@ func (p Policy) Validate() error {
 // your own is not).
 //
 // The result is never negative, never above Cap, and does not overflow for any
-// argument. A negative attempt counts as 0, a prev outside of [Base, Cap] as the nearer end. With a
-// policy that Validate refuses, Delay uses the default of the bad field (for a Base above Cap: Cap
-// as Base). A bad number that got past a constructor must not turn a waiting loop into a busy one.
+// argument. A negative attempt counts as 0, and a prev outside of [Base, Cap] counts as the nearer
+// end of that range. With a policy that Validate refuses, Delay uses the default of the bad field
+// (for a Base above Cap: Cap as Base). A bad number that got past a constructor must not turn a
+// waiting loop into a busy one.
 func (p Policy) Delay(attempt int, prev time.Duration, rnd *rand.Rand) time.Duration {
 	base, limit := p.bounds()
 	switch p.Kind {

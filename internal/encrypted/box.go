@@ -67,7 +67,7 @@ func NewBox(field string, keys [][]byte, acceptPlain bool) (*Box, error) {
 	return b, nil
 }
 
-// keyID tells keys apart and reveals nothing else about them.
+// keyID distinguishes keys, and reveals nothing else about them.
 func keyID(key []byte) [idSize]byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("onceward sealed key id v1"))

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// ScopeOf is the scope of a record: a digest of the parts, each with its length in front, so that
-// no part is in clear and none runs into the next. It is 43 characters of base64url.
+// ScopeOf returns the scope of a record: a digest of the parts, each with its length in front, so
+// that no part is in clear and no part runs into the next. It is 43 characters of base64url.
 func ScopeOf(parts ...string) string {
 	sum := sha256.Sum256(appendParts(make([]byte, 0, 256), parts...)) // on the stack, mostly
 	return base64.RawURLEncoding.EncodeToString(sum[:])
@@ -33,9 +33,10 @@ type Digester struct {
 }
 
 // NewDigester returns a Digester that uses a key of KeySize bytes with a version of 1-127, or no
-// key if both are zero. list names the parts of the fingerprints; without it they are the usual
-// ones. Fingerprints of two versions are not compared. Those of two lists are not compared either,
-// except for one pair of lists in 126. Errors name the configuration field.
+// key if both are zero. list names the parts of the fingerprints; without a list, they are the
+// usual parts. Fingerprints of two versions are not compared. Fingerprints of two lists are not
+// compared either, except that one pair of lists in 126 looks equal. Errors name the configuration
+// field.
 func NewDigester(field string, version int, key []byte, list ...string) (*Digester, error) {
 	shift := shiftOf(list)
 	switch {
@@ -52,8 +53,8 @@ func NewDigester(field string, version int, key []byte, list ...string) (*Digest
 		key: bytes.Clone(key)}, nil
 }
 
-// shiftOf is by how much a list moves a version: 1-126, or 0 without list. Two versions of a key
-// remain different with any list.
+// shiftOf returns by how much a list shifts a version: 1-126, or 0 without a list. Two versions of
+// a key remain different with any list.
 func shiftOf(list []string) int {
 	if len(list) == 0 {
 		return 0
@@ -62,7 +63,7 @@ func shiftOf(list []string) int {
 	return 1 + int(binary.BigEndian.Uint64(sum[:])%(maxVersion-1))
 }
 
-// Sum is the fingerprint of the parts, each with its length in front.
+// Sum returns the fingerprint of the parts, each with its length in front.
 func (d *Digester) Sum(parts ...[]byte) driver.Fingerprint {
 	if len(parts) == 0 {
 		return d.digest(nil, nil)

@@ -15,7 +15,7 @@ import (
 // Response is the stored part of an answer. Status is a status of HTTP or a code of gRPC,
 // and Header its headers or metadata.
 type Response struct {
-	// Tombstone says that the effect has happened and that its answer is not stored.
+	// Tombstone reports that the effect has happened and that its answer is not stored.
 	Tombstone bool
 	// Status of the answer, 0-65535.
 	Status int
@@ -124,7 +124,7 @@ func unreadable(reason string) error {
 	return &dedup.InputError{Field: "stored response", Reason: reason}
 }
 
-// reader parses a form. Once data was missing, it is bad and returns zeros.
+// reader parses a form. Once data is missing, the reader is bad and returns zeros.
 type reader struct {
 	rest []byte
 	bad  bool

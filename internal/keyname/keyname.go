@@ -20,7 +20,7 @@ import (
 // maxLabel is what dedup.Request.Label allows, in bytes.
 const maxLabel = 64
 
-// URNPrefix is before the ID in an answer.
+// URNPrefix comes before the ID in an answer.
 const URNPrefix = "urn:onceward:"
 
 // Name is the ID of a key's record, or empty if the namespace of the records is not known.
@@ -41,24 +41,24 @@ func Of(run any, scope, key string) Name {
 }
 
 // ScopeGRPC is the scope of a gRPC call's key: a digest, so that nothing of the principal is in
-// clear. It is here because the command and the console find keys with it and need no gRPC for
-// that.
+// clear. It is in this package so that the command and the console can find keys with it without
+// importing gRPC.
 func ScopeGRPC(name, principal, fullMethod string) string {
 	return encrypted.ScopeOf("grpc", "1", name, principal, fullMethod)
 }
 
-// ScopeMCP is the scope of an MCP tool call's key, as mcpadapter.RecordKey makes it. It is here
-// because the command finds keys with it, and needs no MCP for that.
+// ScopeMCP is the scope of an MCP tool call's key, as mcpadapter.RecordKey makes it. It is in this
+// package so that the command can find keys with it without importing MCP.
 func ScopeMCP(name, principal, tool string) string {
 	text, _ := json.Marshal(fmt.Sprintf("mcp 1 %q %q %q", name, principal, tool)) // a text
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Attr is the name as logs have it.
+// Attr returns the name as an attribute for logs.
 func (n Name) Attr() slog.Attr { return slog.String("key_id", string(n)) }
 
-// URN is the name as answers have it: a URI, or empty.
+// URN returns the name as a URI for answers, or an empty string.
 func (n Name) URN() string {
 	if n == "" {
 		return ""
@@ -66,9 +66,10 @@ func (n Name) URN() string {
 	return URNPrefix + string(n)
 }
 
-// Label is the label of a claim, made of what the key is for and the key, in at most 64 bytes.
-// If both do not fit, the end of what is cut, and then the end of key. Characters that do not print
-// are replaced: a label explains a key, and must never be the reason that a claim is refused.
+// Label returns the label of a claim, in at most 64 bytes. It consists of the argument what, which
+// is the purpose of the key, and the key. If both do not fit, the end of what is cut, and then the
+// end of key. Characters that do not print are replaced, because a label only explains a key, and
+// must never be the reason why a claim is refused.
 func Label(what, key string) string {
 	what, key = printable(what), printable(key)
 	key = cut(key, maxLabel)

@@ -62,7 +62,7 @@ func (d *document) source(at, column int) (int, bool) {
 	return d.lines[at-1].source(column), true
 }
 
-// A line is one paragraph. Its marks say from which line of the file each part of it came.
+// A line is one paragraph. Its marks hold the line of the file from which each part of it came.
 type line struct {
 	text  string
 	marks []mark

@@ -48,8 +48,8 @@ func (s *session) head() *exchange {
 }
 
 // pop takes an answered request from the queue and returns the rule that ends the
-// session now, or nil. It reads that under the lock, after the delivery: a request
-// behind it may be dropped while the reply is on its way to the client.
+// session now, or nil. It reads the rule under the lock, after the delivery, because a later
+// request may be dropped while the reply is on its way to the client.
 func (s *session) pop(e *exchange) *firedRule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *session) end(why *firedRule) {
 	}
 }
 
-// tear is end, and writes part as the last bytes that the client gets.
+// tear does what end does, and writes part as the last bytes that the client gets.
 func (s *session) tear(why *firedRule, part []byte) {
 	if s.begin(why) {
 		_, _ = s.client.Write(part) // on an error the client has gone already

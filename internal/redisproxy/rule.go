@@ -51,8 +51,8 @@ func (a Action) delays() bool { return a == DelayReply || a == DelayRequest }
 type Request struct {
 	// Conn counts the proxy's connections, from 1.
 	Conn int
-	// Position in its pipeline, from 1. A pipeline is the commands that were sent
-	// before the client waited for a reply. A command alone has position 1.
+	// Position is the command's position in its pipeline, from 1. A pipeline consists of the
+	// commands that were sent before the client waited for a reply. A command alone has position 1.
 	Position int
 	// Args of the command, with its name. Do not change them.
 	Args [][]byte
@@ -82,7 +82,7 @@ func (r Request) Script() string {
 	return ""
 }
 
-// Rule says which requests meet which fault. All conditions that are set must hold.
+// Rule says which requests get which fault. All conditions that are set must hold.
 type Rule struct {
 	// Name under which Stats.Fired counts the rule. Default: the action and the
 	// command.

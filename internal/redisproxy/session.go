@@ -64,8 +64,8 @@ func (s *session) close() {
 	})
 }
 
-// requests forwards until the client is gone or a rule ends the session. After that it
-// reads and discards: a client that cannot write would notice too much.
+// requests forwards requests until the client is gone or a rule ends the session. After that it
+// reads and discards them, because a client that cannot write would notice more than the fault.
 func (s *session) requests() {
 	defer s.close()
 	r := newRespReader(s.client)
@@ -79,7 +79,7 @@ func (s *session) requests() {
 			position = 0
 		}
 		position++
-		// These bytes arrived before the client waited for a reply.
+		// The buffered bytes arrived before the client waited for a reply.
 		pipelined = r.Buffered() > 0
 		req := Request{Conn: s.conn, Position: position, Args: args}
 		more, opaque := s.forward(req, raw)

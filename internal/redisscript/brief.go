@@ -36,8 +36,8 @@ func Brief(ctx context.Context, limit time.Duration) context.Context {
 type briefContext struct {
 	context.Context
 	until time.Time
-	// caller is the context of the caller without its deadline, if there is one: waiting for its
-	// end needs no timer either.
+	// caller is the caller's context without its deadline, if it has a deadline, so that waiting
+	// for its end needs no timer either.
 	caller context.Context
 	asked  atomic.Bool
 }
@@ -57,8 +57,8 @@ func (c *briefContext) Deadline() (time.Time, bool) {
 	return c.until, true
 }
 
-// Done implements [context.Context]. A client calls it first before it takes a connection, and
-// again when it has to wait for one: only then does the deadline matter.
+// Done implements [context.Context]. A client calls Done first before it takes a connection, and
+// again when it has to wait for a connection. Only in the second call does the deadline matter.
 func (c *briefContext) Done() <-chan struct{} {
 	switch {
 	case !time.Now().Before(c.until):

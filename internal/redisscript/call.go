@@ -20,8 +20,8 @@ type Call struct {
 	Args    []any
 	// many are the keys of a call that has several, instead of Key.
 	many []any
-	// danger is set if the call may put the record past its point of no return: how long the record
-	// is then kept. lease is the lease of its claim. Otherwise both are zero.
+	// If the call may put the record past its point of no return, danger is how long the record is
+	// then kept, and lease is the lease of its claim. Otherwise both are zero.
 	danger, lease time.Duration
 }
 
@@ -63,15 +63,15 @@ func (c Call) In(b *Buckets) Call {
 	return c
 }
 
-// Above returns a call of Forget that was given its buckets and that keeps a fence of at
-// least this for a member, because a member has no fence.
+// Above changes a call of Forget that has its buckets: for a member, which has no fence, the call
+// then keeps a fence of at least this value.
 func (c Call) Above(fence uint64) Call {
 	c.Args = append(c.Args, fence)
 	return c
 }
 
-// Into makes a call of Finish that was given its buckets add to the bucket of a generation
-// instead of writing a record. If receipt is positive, it also leaves a record for that
+// Into changes a call of Finish that has its buckets: the call then adds to the bucket of a
+// generation instead of writing a record. If receipt is positive, it also leaves a record for that
 // long. Added says that an earlier command has already added the member.
 func (c Call) Into(generation int64, receipt time.Duration, added bool) Call {
 	n := len(c.Args) - 3
@@ -157,7 +157,7 @@ type RenewArgs struct {
 	Fence uint64
 }
 
-// NewDeclare is NewRenew that also records how far the attempt has come.
+// NewDeclare does what NewRenew does, and also records how far the attempt has come.
 func NewDeclare(key string, a *RenewArgs) Call {
 	danger := max(a.Window, a.Lease+a.Hold)
 	if !a.Irreversible {

@@ -10,8 +10,8 @@ import (
 // maxPrefix bounds the prefix of keys.
 const maxPrefix = 64
 
-// ClientProblem says what is wrong with a client, or returns the empty string. The caller's
-// error puts "client" in front.
+// ClientProblem returns what is wrong with a client, or the empty string. The caller's error puts
+// "client" in front.
 func ClientProblem(client redis.UniversalClient) string {
 	missing := client == nil
 	switch c := client.(type) {
@@ -61,9 +61,8 @@ func holdsRing(v reflect.Value, depth int) bool {
 	return false
 }
 
-// PrefixProblem says what is wrong with the prefix of keys, or returns the empty string. A
-// prefix has 1 to 64 bytes of letters, digits, '_', '.' and '-'. Braces would move the keys'
-// Cluster slots.
+// PrefixProblem returns what is wrong with the prefix of keys, or the empty string. A prefix has 1
+// to 64 bytes of letters, digits, '_', '.' and '-'. Braces would move the keys' Cluster slots.
 func PrefixProblem(prefix string) string {
 	if prefix == "" {
 		return "is empty"

@@ -25,11 +25,12 @@ func NewIndex(prefix string, bySlot bool) *Index {
 	return x
 }
 
-// BySlot reports whether there is a hash for each slot: on a Cluster, and once a server has refused
-// a script because of the slots of its keys. A proxy may look like one server and not be one.
+// BySlot reports whether there is a hash for each slot. This is so on a Cluster, and once a server
+// has refused a script because of the slots of its keys: a proxy may look like a single server
+// although a Cluster is behind it.
 func (x *Index) BySlot() bool { return x.bySlot.Load() }
 
-// Of names the hash that a record is entered in.
+// Of returns the name of the hash in which a record is entered.
 func (x *Index) Of(record string) string {
 	if !x.BySlot() {
 		return x.name

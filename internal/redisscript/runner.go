@@ -66,9 +66,9 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 	}
 }
 
-// Send is Run for a caller that is already inside of Within. It sends the plain commands in the
-// pipeline of the calls, after them. At the end of every pipeline it sends the commands that last
-// returns, unless last is nil.
+// Send does what Run does, for a caller that is already inside of Within. It sends the plain
+// commands in the pipeline of the calls, after them. At the end of every pipeline it sends the
+// commands that last returns, unless last is nil.
 //
 // Some calls do not run because the server does not know their script, or does not understand its
 // shebang line. It sends them again, with the text of the script or without that line.
@@ -167,8 +167,8 @@ func (r *Runner) On(node *redis.Client) *Runner {
 	return &Runner{client: node, of: cluster, wait: r.wait, index: r.index}
 }
 
-// send makes a pipeline of the calls that have not been sent, or were answered with an error for
-// which again is true, and replaces their commands. It sends the plain commands after them.
+// send makes a pipeline of the calls that have not been sent, or whose error is one for which again
+// returns true, and replaces their commands. It sends the plain commands after them.
 func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder,
 	last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
@@ -183,8 +183,8 @@ func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, afte
 	r.Exec(ctx, append(all, after...), last)
 }
 
-// Exec sends commands, which carry their own errors: one bad item must not fail its batch. The
-// commands that last returns go with them, unless cmds is empty.
+// Exec sends commands, each of which keeps its own error, because one bad item must not fail its
+// batch. The commands that last returns go with them, unless cmds is empty.
 func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []redis.Cmder) {
 	if len(cmds) == 0 {
 		return

@@ -98,7 +98,7 @@ func newClient(opts *redis.Options, rules []any) *redis.Client {
 type sender struct{}
 
 // sorter is a hook of a client: it lets shipped code send over that client, and sends the commands
-// of tests over free. free is never closed: a test program ends soon.
+// of tests over free. Nothing closes free, because a test program ends soon.
 type sorter struct{ free *redis.Client }
 
 func (s *sorter) DialHook(next redis.DialHook) redis.DialHook { return next }

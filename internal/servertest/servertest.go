@@ -78,8 +78,8 @@ func MariaDB(t testing.TB) string {
 
 // SessionVariable returns what to add to the DSN of MariaDB so that the variable tx_isolation or
 // tx_read_only of its sessions has a value. MySQL, which may stand in for MariaDB (make
-// test-mysql), calls it transaction_...; each server runs the comment that is meant for it. The
-// variable in front does nothing.
+// test-mysql), calls the variable transaction_...; each server runs the SQL comment that is meant
+// for it. The variable before the comments has no effect.
 func SessionVariable(name, value string) string {
 	return "&sql_auto_is_null=" +
 		url.QueryEscape("0, /*!80000 transaction_"+name+" */ /*M! tx_"+name+" */ = "+value)

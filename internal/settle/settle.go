@@ -87,7 +87,7 @@ func (k *Key) compare(ctx context.Context, store dedup.Store) error {
 	return nil
 }
 
-// end claims the uncertain key and ends the claim as how says.
+// end claims the uncertain key, and ends the claim in the way that the function how sets.
 func (k *Key) end(ctx context.Context, store dedup.Store, how func(*driver.Finish)) error {
 	if k.Seen.State != driver.StateUncertain {
 		return ErrMoved
@@ -115,7 +115,7 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*driver.Finis
 	}
 	// The key may have changed between the read and the claim. If our claim is not irreversible,
 	// the key was free. If its attempt is not the next one, another attempt ran that the person did
-	// not see. In both cases the claim is given back: then the key is free again, or uncertain
+	// not see. In both cases the claim is given back, and the key is free again, or uncertain
 	// again.
 	ours := a.Record.Irreversible && a.Record.Attempt == k.Seen.Attempt+1
 	if ours {

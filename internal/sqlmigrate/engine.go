@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// engine is what differs by database. All its statements contain names that were checked, so they
-// need no parameters, whose form differs, too.
+// engine holds what differs between databases. All its statements contain names that were checked,
+// so they need no parameters, whose form differs, too.
 type engine struct {
 	// exists returns a row when the table of versions exists. A missing table must not be an error,
 	// which in PostgreSQL would end the caller's transaction.
@@ -34,11 +34,11 @@ type engine struct {
 	// lock keeps other migrations away during all steps, where a transaction cannot. Otherwise it
 	// is nil.
 	lock func(ctx context.Context, conn *sql.Conn) (unlock func(), err error)
-	// transact says that reads need a transaction. On a connection of MySQL with autocommit off, a
-	// read outside of a transaction opens one. It stays open when the connection goes back to its
+	// transact reports that reads need a transaction. On a connection of MySQL with autocommit off,
+	// a read outside of a transaction opens one. It stays open when the connection goes back to its
 	// pool, and the next user of the connection cannot begin one with an isolation level (1568).
 	transact bool
-	// done reports whether a statement has failed because it was done before.
+	// done reports whether a statement has failed because it has been run before.
 	done func(error) bool
 }
 
@@ -60,7 +60,8 @@ func newEngine(cfg Config) (*engine, error) {
 		cfg.Dialect)
 }
 
-// common is the engine of databases with ON CONFLICT; the others save in their own way.
+// common returns the engine for databases with ON CONFLICT. The other databases save a version in
+// their own way.
 func common(cfg Config) *engine {
 	table := newNames(cfg).full(Table)
 	where := ` WHERE component = '` + cfg.Component + `' AND table_name = '` + cfg.Table + `'`
@@ -183,7 +184,7 @@ func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// record is the statement that saves a version.
+// record returns the statement that saves a version.
 func (e *engine) record(version int) string {
 	if version == 0 {
 		return e.remove
@@ -191,5 +192,5 @@ func (e *engine) record(version int) string {
 	return e.save(version)
 }
 
-// bare is a statement without the semicolon at its end, which some drivers refuse.
+// bare returns a statement without the semicolon at its end, which some drivers refuse.
 func bare(statement string) string { return strings.TrimSuffix(statement, ";") }

@@ -30,7 +30,7 @@ func load(files fs.FS, n names) ([]version, error) {
 	return versions, complete(versions)
 }
 
-// place puts one file into the version that its name says.
+// place puts one file into the version that the file's name contains.
 func place(versions []version, file, text string, n names) error {
 	part := fileName.FindStringSubmatch(file)
 	if part == nil {

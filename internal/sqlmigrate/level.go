@@ -73,7 +73,8 @@ func (m *Migrations) Check(ctx context.Context, db Queryer) error {
 	return err
 }
 
-// unread makes the error for callers that only read: it must not say that they migrate.
+// unread makes the error for callers that only read, because their error must not say that they
+// migrate.
 func (m *Migrations) unread(err error) error {
 	return fmt.Errorf("read the version of table %s: %w", m.table, err)
 }

@@ -66,7 +66,7 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// info describes a file. It has no time, because none would mean anything.
+// info describes a file. It has no time, because no time would mean anything.
 type info struct {
 	name string
 	size int64

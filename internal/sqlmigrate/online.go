@@ -65,7 +65,7 @@ func withoutBuilding(statements []string) []string {
 	})
 }
 
-// atOnce turns statements into those for new, empty tables, which run in any transaction.
+// atOnce turns statements into statements for new, empty tables, which can run in any transaction.
 func atOnce(statements []string) []string {
 	statements = slices.Clone(statements)
 	for i, s := range statements {
@@ -117,8 +117,8 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// exec runs a statement of a version. With MySQL it asks again and again for the lock of a table
-// that a statement needs for a moment.
+// exec runs a statement of a version. With MySQL it repeatedly asks for the lock of a table that
+// the statement needs for a short time.
 func (m *Migrations) exec(ctx context.Context, tx execer, statement string) error {
 	if !m.engine.transact || !strings.Contains(statement, lockNone) {
 		_, err := tx.ExecContext(ctx, bare(statement))

@@ -76,7 +76,7 @@ func notify(ctx context.Context, s Step) {
 	}
 }
 
-// again spreads processes that started at the same time.
+// again is the wait before another try. Its jitter spreads processes that started at the same time.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
 
 // run takes steps until there is none left, and begins again after a transient error: when several
@@ -129,15 +129,15 @@ func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 	return has, err
 }
 
-// toMigrate is what a role needs to apply a missing version.
+// toMigrate names the rights that a role needs to apply a missing version.
 const toMigrate = "CREATE in the schema, and to own the tables that it changes"
 
-// attempt is what a transaction under the lock of migrations has found and done.
+// attempt holds what a transaction under the lock of migrations has found and done.
 type attempt struct {
 	has  int // the version before the step
 	step next
-	// more reports that there is a step to take, and outside that it was not taken, because its
-	// statements run in no transaction.
+	// more reports that there is a step to take. outside reports that the step was not taken,
+	// because its statements cannot run in a transaction.
 	more, outside bool
 }
 

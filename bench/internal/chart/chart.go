@@ -43,7 +43,8 @@ func (s *Series) Add(x, y float64) {
 type Lines struct {
 	Title, X, Y string // the labels of the axes
 	LogX, LogY  bool
-	// Plain is for many points: no marks, and round numbers on the axis instead of every parameter.
+	// Plain suits many points: it draws no marks, and puts round numbers on the axis instead of
+	// every parameter.
 	Plain bool
 	// Even puts the parameters at equal distances, whatever their values are.
 	Even   bool
@@ -53,7 +54,7 @@ type Lines struct {
 // ErrEmpty reports a figure without a line, or with fewer than two bars to compare.
 var ErrEmpty = errors.New("chart: there is nothing to draw")
 
-// SVG draws the figure. A logarithmic axis leaves out values that are not positive.
+// SVG draws the figure. On a logarithmic axis, values that are not positive are left out.
 func (l Lines) SVG() (svg []byte, err error) {
 	defer must.Catch(&err)
 	if !slices.ContainsFunc(l.Series, func(s Series) bool { return len(s.Points) > 1 }) {
@@ -248,8 +249,8 @@ func save(p *plot.Plot, legend *plot.Legend, h vg.Length) []byte {
 	return bytes.ReplaceAll(out.Bytes(), []byte(measured), []byte(shown))
 }
 
-// The texts are measured in Liberation Sans. A reader without it gets a font of the same widths,
-// or one that is near.
+// The texts are measured in Liberation Sans. A reader without that font sees one with the same or
+// similar widths.
 const (
 	measured = "font-family:Liberation Sans;"
 	shown    = "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// degraded measures what an overloaded filter can still prove. If it calls an id new that was fed,
-// that would be a second effect.
+// degraded measures what an overloaded filter can still prove. If it called an added id new, the
+// id's effect would happen a second time.
 func (e *env) degraded(all *harness.Groups) {
 	e.overloaded(all, "10x the plan, no more memory", 1)
 	e.overloaded(all, "10x the plan, up to 20x the memory", 20)

@@ -33,7 +33,7 @@ var shares = []int{0, 10, 50, 90}
 // duplicate once, and is hot from then on. They are enough for ten timings.
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
-// layered adds claim and completion of a batch, with and without the filter.
+// layered adds the workload that claims and completes batches, with and without the filter.
 func (e *env) layered(all *harness.Groups) {
 	for _, share := range shares {
 		all.Add("layered", share, fmt.Sprintf("layered, %d %% duplicates", share),
@@ -47,7 +47,7 @@ func (e *env) layered(all *harness.Groups) {
 	}
 }
 
-// front adds one store in PostgreSQL, with and without a filter in front of it.
+// front adds the workloads with one store in PostgreSQL, with and without a filter in front of it.
 func (e *env) front(all *harness.Groups) {
 	front := composed{withFront, withoutFront, e.newFront}
 	for _, share := range []int{0, 50, 90} {
@@ -59,7 +59,7 @@ func (e *env) front(all *harness.Groups) {
 				})
 		}
 	}
-	// New keys, in the only process that writes.
+	// All keys are new, and no other process writes.
 	all.Add("front, Seen", 0, "front, Seen", func(ctx context.Context, s *harness.Setup) {
 		front.compare(ctx, s, func(ctx context.Context, l *layers, keys []string) {
 			for _, key := range keys {
@@ -69,13 +69,13 @@ func (e *env) front(all *harness.Groups) {
 	})
 }
 
-// composed is a composition with a filter, and the same without one.
+// composed opens one composition of stores with a filter or without it.
 type composed struct {
 	with, without string
 	open          func(ctx context.Context, s *harness.Setup, filter bool) *layers
 }
 
-// consume compares both over batches of keys. A share of the keys is old.
+// consume compares the two variants over batches of keys, share percent of which are old.
 func (c composed) consume(ctx context.Context, s *harness.Setup, work string, share, batch int) {
 	s.Multiple = batch
 	name := fmt.Sprintf("%s, batches of %d, %d %% duplicates", work, batch, share)

@@ -44,8 +44,8 @@ func (e *env) stream(all *harness.Groups, s stream) {
 	}).Detail = s.share == 10 || s.share == 90
 }
 
-// ownedKeys is the length of a stream. It is long enough to fill fresh sets. All of these but the
-// last are folded within the timing, so nearly all keys are.
+// ownedKeys is the length of a stream. It is long enough to fill fresh sets. The timing includes
+// the folds of all sets except the last, and so of nearly all keys.
 func (e *env) ownedKeys(s stream) int {
 	const step = workers * batchIDs
 	if e.freshSets == 0 {
@@ -156,8 +156,8 @@ func compareOwned(s *harness.Setup, title string, goals bool) {
 	}
 }
 
-// consumeAll has every worker consume its half of keys, of which news are new. A side that runs
-// another number of keys has measured something else.
+// consumeAll has every worker consume its half of keys; news is the number of new keys. It fails
+// unless exactly the new keys have run, because the timing would measure something else.
 func consumeAll(ctx context.Context, c consumer, keys []string, news int, did effect) int {
 	var counts [workers]int
 	work.Parallel(ctx, workers, func(ctx context.Context, w int) {
@@ -175,7 +175,7 @@ type batches struct {
 	origins *[workers]driver.Origin
 }
 
-// apart claims a batch, runs the new keys and ends the batch, in two exchanges.
+// apart claims each batch in one exchange, runs its new keys, and ends it in a second exchange.
 func (b batches) apart(ctx context.Context, worker int, keys []string, did effect) (ran int) {
 	reqs := make([]dedup.Request, 0, batchIDs)
 	for batch := range slices.Chunk(keys, batchIDs) {
@@ -220,8 +220,9 @@ const (
 	// workers is how many batches are in work at once: one consumer has two partitions, and each
 	// has half of a stream.
 	workers = 2
-	// gap is the least distance between a key and its repetition. Then the batch of the key has
-	// ended, even if batches end with the claims of the next one.
+	// gap is the least distance between a key and its repetition. At that distance, the batch of
+	// the key has ended when the key is repeated, even if each batch ends in the exchange that
+	// claims the next one.
 	gap = 2 * batchIDs
 	// recentSpan is the largest distance between a key and a recent repetition.
 	recentSpan = 8192

@@ -63,7 +63,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string, opts owned.Op
 
 const ownedSource = "group/topic"
 
-// take gives up the held partitions, and acquires new ones, of which nothing is known.
+// take gives up the held partitions and acquires new ones, in which no key is known.
 func (o *owner) take(ctx context.Context) {
 	o.ran = 0
 	for w := range workers {
@@ -88,9 +88,9 @@ func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 	return own
 }
 
-// fold waits until the full sets have been folded: otherwise that work of one timing would be done
-// during that of another side. The store looks for such work some seconds later, with its renewals,
-// and also when it acquires a partition. So fold has it acquire one.
+// fold waits until the full sets have been folded. Otherwise the store would fold the sets of one
+// timing while another side is timed. The store looks for full sets with its renewals, which are
+// seconds apart, and when it acquires a partition. So fold has it acquire a partition.
 func (o *owner) fold(ctx context.Context) {
 	work.Until(ctx, func(n int) bool {
 		folded := !slices.ContainsFunc(o.origins[:], func(from driver.Origin) bool {
@@ -187,8 +187,8 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 	row("acquired and loaded from the sets", samples...).Wants("<= 15 s")
 }
 
-// oneGeneration plans one generation for all marks, because they come within minutes: so the
-// buckets are as full as they should be.
+// oneGeneration plans one generation for all marks, because they come within minutes. The buckets
+// are then as full as planned.
 func (e *env) oneGeneration() owned.Options {
 	const kept = float64(ownedWindow) / float64(ownedWindow+ownedHold)
 	opts := ownedOptions(int(4 * kept * float64(e.marks)))

@@ -92,8 +92,8 @@ const window = 4000 * time.Second
 
 const batchIDs = work.Typical
 
-// id returns the n-th id. It is the same each time, and its bits say nothing about those of the
-// next.
+// id returns the n-th id. It is the same in every run, and its bits look unrelated to those of id
+// n+1.
 func id(n uint64) (b [16]byte) {
 	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
 	binary.LittleEndian.PutUint64(b[8:], n)
@@ -157,7 +157,7 @@ type built struct {
 	bytes           map[string]uint64
 }
 
-// of fills a filter and its peers once.
+// of returns a filter and its peers that hold this many keys. It fills them at the first call.
 func (e *env) of(keys int) *built {
 	if b := e.built[keys]; b != nil {
 		return b
@@ -332,13 +332,13 @@ func newLockedMap() locked {
 	}}
 }
 
-// Sides of the memory rows that have another name when they are asked.
+// These sides of the memory rows have other names in the rows that ask the filter.
 const (
 	blockedMemory = "onceward, all generations full"
 	classicMemory = "onceward Kind Classic, all generations full"
 )
 
-// memory adds what an id of the window costs.
+// memory adds the workload that measures how many bytes an id of the window costs.
 func (e *env) memory(all *harness.Groups) {
 	title := fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most()))
 	all.Add("memory", e.most(), title, func(_ context.Context, s *harness.Setup) {

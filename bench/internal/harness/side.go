@@ -76,7 +76,8 @@ type Pair struct {
 	Against string // name of a side; empty: no comparison
 	// Or is another side. In each round the slower of the two counts, and the row names it.
 	Or string
-	// And is another side: the comparison is with the rate of a program that does the work of both.
+	// And is another side. Side is then compared with the rate of a program that does the work of
+	// both Against and And.
 	And    string
 	Text   string  // name of Against in the row; default: its name
 	Metric *Metric // nil: Rate
@@ -173,7 +174,7 @@ func (s *Setup) Figure(name, side string, value float64, unit string) *Row {
 	return &s.Rows[len(s.Rows)-1]
 }
 
-// Cleanup holds functions to call at the end of a group or of a suite.
+// Cleanup holds the functions that are called at the end of a group or of a suite.
 type Cleanup struct{ deferred []func() error }
 
 // Defer calls f at the end. Functions run in the reverse order of their Defer calls.

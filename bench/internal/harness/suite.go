@@ -27,7 +27,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Options say how a suite is run. Open of a suite says which of them it uses.
+// Options say how a suite is run. The Open function of each suite reports which of them it uses.
 type Options struct {
 	Quick bool // fewer workloads, in short rounds
 	List  bool // only list the workloads: servers are not started
@@ -51,7 +51,8 @@ type Suite struct {
 	Area, About string
 	Full, Quick Scale
 	Redis       string // kind of server if the command line names none; empty: "private"
-	// Open starts the servers, and fails with [must.Do]. Its deferred calls run even then.
+	// Open starts the servers, and fails with [must.Do]. The functions that it has deferred run
+	// even after a failure.
 	Open func(context.Context, Options, *Bench)
 }
 

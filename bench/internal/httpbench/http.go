@@ -58,7 +58,7 @@ const (
 	Replay = "replay"
 )
 
-// family has the sides of a workload, with the side that each is compared with. A row without a
+// family lists the sides of each workload, and the side that each is compared with. A row without a
 // comparison is only for information.
 var family = map[string][]harness.Pair{
 	New: {
@@ -131,7 +131,7 @@ type party struct {
 	runs    atomic.Int64 // of the handler
 	conns   []*conn
 	again   bool // every key is sent before the timing, and replayed in it
-	// known prepares a replay for the sites without a middleware, which measure limits.
+	// known prepares the replay for the sites without a middleware, which measure the limits.
 	known func(context.Context, []string)
 }
 

@@ -63,8 +63,8 @@ func redisSide(layout string) string { return "Redis batches, " + layout }
 
 func adapterSide(layout string) string { return "adapter, " + layout }
 
-// layouts are those that take part: a fast one everywhere, the smallest one only where little else
-// runs.
+// layouts are the layouts that are measured: a fast one at every point, and the smallest one only
+// where little else runs.
 var layouts = []struct {
 	name   string
 	layout work.Layout
@@ -264,7 +264,8 @@ const (
 func (e *env) neighbors(all *harness.Groups) {
 	const title = "fast partition next to one whose messages take 20 ms"
 	all.Add("neighbors", 0, title, func(ctx context.Context, s *harness.Setup) {
-		// Two topics with two partitions each: in the first topic the slow one is empty.
+		// There are two topics with two partitions each. In the first topic the slow partition is
+		// empty.
 		fast := harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)
 		add := func(name string, slow []string) {
 			log := e.newLog(100, [][]string{slowNumber: slow, 1: fast})

@@ -136,7 +136,7 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	}
 }
 
-// insertOf measures transactions; each is the number of messages in a transaction.
+// insertOf measures transactions that insert messages; each is the number per transaction.
 func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 	return func(ctx context.Context, s *harness.Setup, t *tables) {
 		s.Multiple = each
@@ -276,8 +276,8 @@ const (
 	inTheTransaction = "NOTIFY in the transaction"
 )
 
-// effects has eight callers run transactions, with or without messages. each is the number of
-// effects in a transaction. notify says how a commit with messages is signaled.
+// effects lets eight callers run transactions, with or without messages. The parameter each is the
+// number of effects in a transaction, and notify is how a commit with messages is signaled.
 func (t *tables) effects(each int, message bool, notify string) harness.Run {
 	one := func(ctx context.Context, _ int, _ []string) { t.effect(ctx, each, message, notify) }
 	return func(ctx context.Context, timing *harness.Timing) {

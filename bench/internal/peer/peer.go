@@ -30,8 +30,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// The times of every side, ours too. The window is so long that nothing expires while it is timed,
-// and so short that buckets are dropped as in practice.
+// These are the times of every side, including ours. The window is so long that nothing expires
+// while it is timed, and so short that buckets are dropped as in practice.
 const (
 	Lease  = 10 * time.Second
 	Window = 10 * time.Minute
@@ -61,7 +61,7 @@ func isNew(key string, holds bool, err error) {
 	}
 }
 
-// absent fails unless there was nothing.
+// absent fails unless the key did not exist.
 func absent(key string, err error) { isNew(key, errors.Is(err, redis.Nil), err) }
 
 // Naive is what people write first: GET, SET NX, SET, in three round trips.

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
-// How many batches are in work at once: those of two partitions of one consumer, or of many
-// partitions.
+// This many batches are in work at once: two for a consumer with two partitions, eight for one with
+// many.
 const workers, many = 2, 8
 
 // ofRaw are the goals for the rate, by the number of batches in work.
@@ -264,7 +264,7 @@ func compareCallers(s *harness.Setup, title string, n int) {
 }
 
 // busy adds a lone caller on a machine whose other core is busy, as cores of a loaded server are.
-// Here a caller pays for waking other goroutines and threads. With an idle core it does not.
+// Here the caller pays for waking other goroutines and threads; with an idle core it does not.
 func (e *env) busy(all *harness.Groups) {
 	all.Add("callers-busy", 1, "lone caller, new key, other core busy", e.openBusy)
 }

@@ -66,7 +66,7 @@ func (e *env) groups() (all harness.Groups) {
 	return all
 }
 
-// needsMemory says why a workload that reads the server's memory cannot run.
+// needsMemory returns the reason why a workload that reads the server's memory cannot run.
 func (e *env) needsMemory() string {
 	if e.redis.Embedded || !e.redis.Own {
 		return "needs a Redis process of its own"
@@ -154,14 +154,15 @@ func (e *env) unplanned(all *harness.Groups) {
 	}).Unable = e.needsMemory()
 }
 
-// compactCPU adds what a cycle costs the CPU of a server with the compact layout. Half of the
-// buckets' room is filled before, which is the average over a window.
+// compactCPU adds what a cycle costs the CPU of a server with the compact layout. Before the
+// timings, the buckets are half full, which is their average over a window.
 func (e *env) compactCPU(all *harness.Groups) {
 	filled, ours, plain := e.fill/5, work.Compact, work.Full
 	title := "server CPU per cycle, compact, " + harness.Short(filled) + " keys remembered"
 	all.Add("compact-cpu", filled, title, func(ctx context.Context, s *harness.Setup) {
 		b := inBatches(s, workers, work.Typical)
-		// A timing adds a tenth of the keys that are there: with the warm-up, a run fills the rest.
+		// Each timing adds a tenth of the keys that are there, so the warm-up and the timings fill
+		// the other half.
 		s.MaxKeys = max(filled/10, s.Multiple)
 		for _, l := range []work.Layout{plain, ours} {
 			d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Long)
@@ -282,7 +283,8 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, timing)
 	work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // fills the cache
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
-	// Short timings: twice a second the cache asks the store for forgotten keys, which allocates.
+	// The timings are short because twice a second the cache asks the store for forgotten keys,
+	// which allocates.
 	loop := work.Loop{Budget: min(e.budget, 50*time.Millisecond), Goroutines: 1}
 	side := func(name string, known func(key string) bool) {
 		loop.Side(s, name, func() work.Job {

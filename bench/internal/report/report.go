@@ -205,8 +205,8 @@ const (
 	Faults     = "evidence/faults.md"
 )
 
-// Update returns a page of docs with new tables from a folder of results. In Benchmarks each area
-// has a table.
+// Update returns a page of docs with new tables from a folder of results. The page Benchmarks has a
+// table for each area.
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
 	file := func(area string) string { return filepath.Join(results, area+".json") }
@@ -241,8 +241,8 @@ func Update(name string, page []byte, results string, areas ...string) (_ []byte
 
 const end = "<!-- end of table -->"
 
-// replace returns the page with text between its markers, which are the line "what of
-// bench/results/area.json" and the end.
+// replace returns the page with text between two markers: the line with "what of
+// bench/results/area.json", and the line end.
 func replace(page []byte, what, area, text string) []byte {
 	begin := "<!-- " + what + " of bench/results/" + area + ".json: make bench-table -->"
 	head, rest, ok := bytes.Cut(page, []byte(begin+"\n"))

@@ -135,7 +135,7 @@ func listed[V any](of map[string]V) string {
 	return strings.Join(all, ", ")
 }
 
-// rounds says how many rounds were timed.
+// rounds returns a text with the number of timed rounds.
 func rounds(r harness.Results) string {
 	most := 0
 	for _, row := range r.Rows {
@@ -154,7 +154,7 @@ func reached(r harness.Row) string {
 
 func valueOf(r harness.Row) string { return number(r.Value) + " " + r.Unit }
 
-// spread is the median of the ratios, with the smallest and the largest.
+// spread formats the median ratio, with the smallest and the largest ratio.
 func spread(r harness.Row) string {
 	return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
 }
@@ -232,8 +232,8 @@ func stream(row harness.Row) string {
 	}
 }
 
-// Find returns the first row of a side that has the workload, parameter and unit of like. The row
-// must be compared with against, unless that is empty.
+// Find returns the first row of side with the same workload, parameter and unit as the row like.
+// Unless against is empty, the row must be compared with the side against.
 func (r run) Find(like harness.Row, side, against string) (row harness.Row) {
 	for _, row := range r.Rows {
 		if row.Workload == like.Workload && row.X == like.X && row.Unit == like.Unit &&
@@ -256,7 +256,7 @@ func (r run) Ratio(like harness.Row, side, against string) string {
 	}
 }
 
-// Lookups compares lookups in SQL with and without a filter, at the share of a row.
+// Lookups compares the lookups in SQL with and without a filter, at a row's share of duplicates.
 func (r run) Lookups(p harness.Row) string {
 	row := r.Find(harness.Row{Workload: "layered lookups", Unit: "lookups", X: p.X}, p.Side, "")
 	if row.Name == "" {

@@ -63,8 +63,8 @@ var ErrProtocol = errors.New("resp: unexpected reply")
 
 const maxBulk = 1 << 20 // more than the largest string that is measured
 
-// read reads a reply: a string, or nil if it is absent. Any other reply, such as a refusal, is an
-// error. The string is valid until the next reply is read.
+// read reads a reply: a string, or nil if it is absent. For any other reply, such as a refusal, it
+// returns an error. The string is valid until the next reply is read.
 func (c *Conn) read() []byte {
 	line := c.line()
 	n, err := strconv.Atoi(string(line[1:])) // it does not allocate a string
@@ -93,8 +93,8 @@ func (c *Conn) line() []byte {
 	return line[:len(line)-2]
 }
 
-// set sends SET key value GET with more arguments for every key, and calls a check with every old
-// value.
+// set sends SET key value GET and the arguments in more for every key, and calls expected with
+// every old value.
 func (c *Conn) set(ctx context.Context, keys []string, value string,
 	expected func(at int, old []byte) bool, more ...string) {
 	args := append([]string{"SET", "", value, "GET"}, more...)
@@ -125,8 +125,8 @@ func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, leas
 	c.claim(ctx, keys, token, lease, func(_ int, old []byte) bool { return old != nil })
 }
 
-// Claim claims keys, some of which are known, and returns the new ones. The owner of a known key
-// must be done with it: the key's value is not token.
+// Claim claims keys, some of which are known, and returns the new ones. The value of a known key
+// must not be token, because its owner must be done with the key.
 func (c *Conn) Claim(ctx context.Context, keys []string, token string,
 	lease time.Duration) []string {
 	won := make([]string, 0, len(keys))

@@ -1,8 +1,8 @@
 // Package retrybench shows what package retry saves a server. Its simulations run the code of
-// package retry against a model of a server, in a bubble of testing/synctest. So minutes with a
-// thousand clients take a second, and nothing else on the machine affects them. Only tests have
-// fake time. So the simulations are a test, which writes down its rows, and the suite runs that
-// test.
+// package retry against a model of a server, in a bubble of testing/synctest. So minutes of a
+// thousand clients take a second, and no other program affects the result. Only tests have fake
+// time. Therefore the simulations are a test, which writes its rows to a file, and the suite runs
+// that test.
 package retrybench
 
 import (

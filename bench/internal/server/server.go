@@ -1,6 +1,6 @@
-// Package server gives the benchmarks their servers. A Redis, a database or a Kafka is a process of
-// its own, embedded, or a named server. The package also simulates a network that is slower than
-// loopback.
+// Package server gives the benchmarks their servers. Each Redis, database or Kafka is a process of
+// its own, embedded in this process, or a server that the command line names. The package also
+// simulates a network that is slower than loopback.
 package server
 
 import (
@@ -150,9 +150,9 @@ func Busy(setup *harness.Setup) {
 }
 
 // Delay starts a TCP proxy in this process until the setup ends, and returns its address. The proxy
-// holds all data back for oneWay in each direction, so that a server on loopback looks like one
-// across a network. It uses CPU of this process, and timers are late by up to a millisecond. So
-// compare only sides that all go through it.
+// delays all data by oneWay in each direction, so that a server on loopback behaves like a server
+// across a network. The proxy uses CPU of this process, and its timers are up to a millisecond
+// late. So compare only sides that all go through the proxy.
 func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.Duration) string {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
@@ -262,7 +262,7 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 		defer time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 		return cmd.Wait()
 	}
-	// A program that prints nothing is killed, and then the pipe ends.
+	// If the program prints nothing, this timer kills it, and then the pipe ends.
 	defer time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

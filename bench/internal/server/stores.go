@@ -85,8 +85,8 @@ func (s *Redis) CPU() harness.CPU {
 	}
 }
 
-// Memory returns what the server has allocated, in bytes. It is 0 if the server is not a process of
-// its own, or if it is unknown.
+// Memory returns what the server has allocated, in bytes. It returns 0 if the server is not a
+// process of its own, or if the number is unknown.
 func (s *Redis) Memory(ctx context.Context) int {
 	if s.Embedded || !s.Own {
 		return 0
@@ -169,8 +169,8 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 		s.URL = s.start(ctx, kinds[dialect].script)
 	}
 	if dialect == sqladapter.MySQL {
-		// The driver puts parameters into the text, instead of preparing a statement for every
-		// call.
+		// This makes the driver write the parameters into the statement's text, instead of
+		// preparing a statement for every call.
 		cfg := must.Get(mysql.ParseDSN(s.URL))
 		cfg.InterpolateParams = true
 		s.URL = cfg.FormatDSN()

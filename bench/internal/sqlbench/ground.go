@@ -36,7 +36,7 @@ type ground struct {
 	fence     *sqladapter.Fence
 }
 
-// window is the window of the marks. A round trip of the sweeper counts in steps of 1024 ms.
+// window is the window of the marks. The sweeper measures its round trips in steps of 1024 ms.
 const window = time.Hour
 
 // open creates the tables until the setup ends. In MySQL it uses the lowest isolation level that is
@@ -81,7 +81,8 @@ func (g *ground) newMarks(ctx context.Context, table string,
 	return m
 }
 
-// close drops the tables by their names: only generations know all of theirs.
+// close drops the tables by their names, which it reads from the database: only the generations
+// know all of their tables.
 func (g *ground) close(ctx context.Context) (err error) {
 	cascade := "" // drops the view of generations, too
 	if g.server.Dialect == sqladapter.Postgres {
@@ -136,8 +137,8 @@ func (g *ground) effectAtOnce(ctx context.Context, _ int, keys []string) {
 	g.effect.many(ctx, g.db, keys)
 }
 
-// rising gives a timing keys that carry their time. No index of the effect's table benefits from
-// their order.
+// rising gives a timing keys whose ids begin with their time. The order of the keys helps no index
+// of the effect's table.
 func rising(_ context.Context, t *harness.Timing) {
 	for i := range t.Keys {
 		t.Keys[i] = must.Get(uuid.NewV7()).String()
@@ -161,10 +162,11 @@ func (g *ground) fill(ctx context.Context, m *sqladapter.Ledger, n int) {
 		&harness.Timing{Keys: harness.FreshKeys(n)})
 }
 
-// both has one handler call for each batch.
+// both returns work that calls the handler once for each batch.
 func (g *ground) both() work.Batch { return g.inBatch(g.effect.many) }
 
-// oneByOne has one handler call for each message, in the transaction of the batch.
+// oneByOne returns work that calls the handler once for each message, in the transaction of the
+// batch.
 func (g *ground) oneByOne() work.Batch {
 	return g.inBatch(func(ctx context.Context, q querier, first []string) {
 		for _, key := range first {
@@ -220,8 +222,8 @@ func (g *ground) fenced(workers int) work.Batch {
 	}
 }
 
-// duplicates replaces nine of ten keys by keys that are done. These come from a pool that is marked
-// when it is first needed.
+// duplicates replaces nine of ten keys by keys that are done. It takes them from a pool of keys,
+// which it marks when it first needs them.
 func (g *ground) duplicates(pool int) harness.Run {
 	var done []string
 	return func(ctx context.Context, t *harness.Timing) {
@@ -237,8 +239,8 @@ func (g *ground) duplicates(pool int) harness.Run {
 	}
 }
 
-// A program by hand writes the same columns into the same table, because an insert costs more in a
-// larger table. It does not check anything that can go wrong.
+// The programs written by hand write the same columns into the same table, because an insert costs
+// more in a larger table. They check nothing that can go wrong.
 
 // handEach is a transaction for every message, as in programs without batches.
 func (g *ground) handEach(ctx context.Context, _ int, keys []string) {

@@ -251,7 +251,7 @@ const (
 	atOnce = 1000
 )
 
-// age inserts marks with times that are a millisecond apart.
+// age inserts n marks, whose times are a millisecond apart.
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 	insert := g.statement("aged", table)
 	for done := 0; done < n; done += atOnce {
@@ -259,7 +259,7 @@ func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 	}
 }
 
-// deletion adds what it costs to remove an expired mark, next to marks that stay.
+// deletion adds the workload that removes expired marks while other marks stay.
 func (e *env) deletion(all *harness.Groups, s *server.Database) {
 	name := s.Name + ", retention"
 	all.Add("retention", e.live, name, func(ctx context.Context, setup *harness.Setup) {
@@ -279,8 +279,8 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 				len(t.Keys))
 		}, "")
 		if s.Dialect == sqladapter.Postgres {
-			// A sealed, full generation stands behind the open one. The next rotation drops the
-			// sealed one.
+			// Besides the open generation there is a sealed, full one, which the next rotation
+			// drops.
 			generations := g.inGenerations(ctx, g.name+"_gens")
 			g.nextGeneration(ctx, generations, e.live)
 			add(dropSide, func(ctx context.Context, t *harness.Timing) {
@@ -319,8 +319,8 @@ func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
 	}
 }
 
-// shortest is a window that has passed as soon as marks are made: so the benchmark measures the
-// rotation, not the wait for it.
+// shortest is a window that has passed as soon as marks are made. So the benchmark measures the
+// rotation, and not the wait for it.
 const shortest = time.Millisecond
 
 // inGenerations makes a Ledger whose marks are dropped together with their table.
@@ -351,16 +351,17 @@ const (
 	parts = 10
 )
 
-// turnover adds what an insert costs in a table whose marks have all been replaced many times, next
-// to a table in its first window. It also compares the sizes of the tables.
+// turnover adds the workload that compares an insert into a table whose marks have all been
+// replaced many times with an insert into a table in its first window. It also compares the sizes
+// of the tables.
 func (e *env) turnover(all *harness.Groups, s *server.Database) {
 	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name, e.windows, e.live)
 	all.Add("turnover", e.windows, name, func(ctx context.Context, setup *harness.Setup) {
 		g := open(ctx, setup, s, typicalFor)
 		setup.MaxKeys = max(e.live/5, typicalFor*typical)
 		perMark := map[string]float64{}
-		// Each table has the marks of one window. With generations, they are in the sealed one, and
-		// the open one is empty.
+		// Each table has the marks of one window. With generations, the marks are in the sealed
+		// generation, and the open one is empty.
 		add := func(side, table string, windows int,
 			age func(context.Context, *ground, string, int) (*sqladapter.Ledger, float64)) {
 			marks, bytes := age(ctx, g, g.name+table, windows)
@@ -387,8 +388,8 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 	})
 }
 
-// byDeletes lets windows pass, by the times in the marks: ages count from the newest mark. It
-// returns the bytes for each remaining mark.
+// byDeletes lets windows pass by writing later times into the marks, because ages count from the
+// newest mark. It returns the bytes for each remaining mark.
 func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 	windows int) (*sqladapter.Ledger, float64) {
 	m := g.newMarks(ctx, table)

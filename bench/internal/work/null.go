@@ -10,8 +10,8 @@ import (
 )
 
 // NullStore grants every claim and writes every end, but keeps nothing: with it, a benchmark
-// measures what the Deduper itself costs. It reuses the slices of its answers when they are
-// recycled.
+// measures what the Deduper itself costs. It reuses the slices of answers that its caller gives
+// back to Recycle.
 type NullStore struct {
 	mu    sync.Mutex
 	slabs [][]driver.Answer

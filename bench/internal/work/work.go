@@ -34,7 +34,7 @@ const Typical = 256
 // Batch does the work of a batch, in one of several workers.
 type Batch = peer.Batch
 
-// Callers is Each for work that does not need the number of its goroutine.
+// Callers does what Each does, for work that does not need the number of its goroutine.
 func Callers(n int, one peer.Cycle) harness.Run {
 	return Each(n, func(ctx context.Context, _ int, key string) { one(ctx, key) })
 }
@@ -91,8 +91,8 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 // patience is how long a run waits for one thing before it fails as stuck.
 const patience = 5 * time.Minute
 
-// Until calls over every millisecond until that returns true, or fails when ctx ends. over receives
-// how often it was called before.
+// Until calls over every millisecond until over returns true, and fails when ctx ends. The
+// parameter n of over is the number of calls before this one.
 func Until(ctx context.Context, over func(n int) bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
 		fmt.Errorf("work: waited for %v in vain", patience))
@@ -102,7 +102,7 @@ func Until(ctx context.Context, over func(n int) bool) {
 	}
 }
 
-// Loop times things that need no fresh keys.
+// Loop times operations that need no fresh keys.
 type Loop struct {
 	Budget     time.Duration // the first timing finds how many things fill it
 	Goroutines int           // no two do the same things
@@ -185,8 +185,8 @@ func (l Layout) Expecting(n int) Layout {
 	return l
 }
 
-// UnderDefault uses the default prefix, for a server that holds nothing else. If a bucket has few
-// keys, the bytes of its name matter.
+// UnderDefault uses the default prefix, for a server that holds nothing else. The length of the
+// prefix matters if a bucket has few keys, because each bucket's name contains it.
 func (l Layout) UnderDefault() Layout {
 	l.prefix = redisadapter.DefaultPrefix
 	return l
@@ -203,7 +203,7 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 	}
 	if l.kind == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected
-		// Two plans of buckets need two prefixes, too.
+		// Stores that plan different buckets need different prefixes, too.
 		o.Prefix += strconv.FormatUint(
 			uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
@@ -226,8 +226,9 @@ type Deduper struct{ *dedup.Deduper }
 // Open connects a layout to addr until the setup ends, with a client of the usual settings.
 func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 	with ...func(*dedup.Config)) *Deduper {
-	// Each Deduper has a namespace of its own, so none meets the keys of another. No busy machine
-	// reaches the timeout; the Kafka adapter would pause and wait after it.
+	// Each Deduper has a namespace of its own, so its keys differ from those of every other. The
+	// timeout is so long that even a busy machine does not reach it: after a timeout, the Kafka
+	// adapter would pause.
 	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
 		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second,
 		SeenOnly: l.kind == redisadapter.Compact}
@@ -246,8 +247,8 @@ func Open(s *harness.Setup, store dedup.Store, cfg dedup.Config) *Deduper {
 	return &Deduper{d}
 }
 
-// Sets of outcomes that a claimed key may have: new; known; or either, as in a stream, in which
-// another worker may have just taken it.
+// These are the sets of outcomes that a claimed key may have: new, known, or either. A stream
+// allows both, because another worker may have just claimed the key.
 var (
 	New    = []driver.Outcome{dedup.Acquired}
 	Known  = []driver.Outcome{dedup.Duplicate}

@@ -29,7 +29,7 @@ func (a ages) total() (n uint64) {
 	return n
 }
 
-// within is the age that this share of all ages does not exceed; 0 if there are none.
+// within returns the age that this share of all ages does not exceed, or 0 if there are no ages.
 func (a ages) within(share float64) time.Duration {
 	left := uint64(math.Ceil(share * float64(a.total())))
 	for _, class := range slices.Sorted(maps.Keys(a)) {
@@ -47,7 +47,7 @@ var steps = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * tim
 
 const day = 24 * time.Hour
 
-// Bar counts the duplicates that came within a time, but later than the bar before.
+// Bar counts the duplicates that came within WithinMS, but later than the time of the bar before.
 type Bar struct {
 	WithinMS int64  `json:"within_ms"` // 0: any time
 	Count    uint64 `json:"count"`
@@ -73,8 +73,8 @@ func (a ages) bars() []Bar {
 	return all
 }
 
-// windowFor is the shortest of the steps that covers twice the age: the next duplicate may come
-// later than any before.
+// windowFor returns the shortest step of at least twice the age, because the next duplicate may
+// come later than all earlier ones.
 func windowFor(age time.Duration) time.Duration {
 	i, _ := slices.BinarySearch(steps, 2*age)
 	if i == len(steps) {

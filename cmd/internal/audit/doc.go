@@ -6,6 +6,6 @@
 //
 // Its memory is bounded: it keeps a digest of each id. When there are more ids than it may keep, it
 // continues with every second one of them, then with every fourth. The digest alone decides which
-// ids it keeps, so it still sees all messages of those. It scales its counts up for the ids that it
-// has left out.
+// ids it keeps, so it still counts all messages of the ids that it keeps. It then multiplies its
+// counts, to make up for the ids that it leaves out.
 package audit

@@ -15,7 +15,7 @@ import (
 const maxLine = 16 << 20
 
 // readFile reads lines from where an earlier run has ended, and moves next past each line that
-// yield took. A line of another form counts as a message without an id.
+// yield has accepted. A line of another form counts as a message without an id.
 func (o *Options) readFile(ctx context.Context, next map[int32]int64,
 	yield func(*message) bool) (bool, error) {
 	in, err := o.openFile(next[0])

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// quiet is how long a partition may send nothing, short of its end, before reading stops.
+// quiet is how long a partition may send nothing before its end is reached; then reading stops.
 const quiet = 20 * time.Second
 
 // topic is a Kafka topic to read, from where an earlier run has ended.
@@ -26,9 +26,9 @@ type topic struct {
 	left    int64 // number of offsets
 }
 
-// openTopic finds out what there is to read. next holds the first offset to read of each partition
-// that an earlier run has read; openTopic adds the other partitions. Only committed messages are
-// read.
+// openTopic finds out what there is to read. The map next holds, for each partition that an earlier
+// run has read, the first offset to read now. openTopic adds the other partitions. Only committed
+// messages are read.
 func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, error) {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -73,7 +73,7 @@ func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]i
 }
 
 // read calls yield for each message until yield returns false, and moves next past each message
-// that yield took. It reports whether everything was read.
+// that yield has accepted. It reports whether everything was read.
 func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*message) bool) (bool,
 	error) {
 	from, open := map[int32]kgo.Offset{}, 0

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Report is what the command answers, and its form in JSON. A share of 1 is all of the messages,
-// unless a field says otherwise.
+// Report is the result of the command, and its form in JSON. Shares are parts of all messages,
+// where 1 stands for all, unless a field says otherwise.
 type Report struct {
 	Source   string    `json:"source"`
 	ID       string    `json:"id"`
@@ -88,8 +88,8 @@ func (t *tally) causes() (all []Count) {
 	return all
 }
 
-// plan computes what the window needs at the rate that was seen. There is no rate if the messages
-// cover less than a second.
+// plan computes the memory that the window needs at the measured rate of messages. There is no rate
+// if the messages cover less than a second.
 func (t *tally) plan(r *Report) *plan.Plan {
 	seconds := float64(t.Last-t.First) / 1e3
 	if r.WindowMS == 0 || seconds < 1 {

@@ -10,7 +10,7 @@ import (
 type message struct {
 	id   string // empty: there is none
 	time time.Time
-	// payload tells equal messages from different ones; nil: it is not compared.
+	// payload distinguishes equal messages from different ones; nil means that it is not compared.
 	payload   []byte
 	partition int32
 	place     string // where it is, for people
@@ -160,7 +160,7 @@ func (s *seen) cause(m *message, at int64) cause {
 	return sentAgain
 }
 
-// compare looks for the payload of a message under another id. This shows senders that make a new
+// compare looks for the payload of a message under another id. So it finds senders that make a new
 // id for each attempt, and duplicates without an id.
 func (t *tally) compare(m *message, id [16]byte, payload uint64, at int64) {
 	if len(m.payload) < minPayload {

@@ -40,7 +40,7 @@ func (r *Report) print(out io.Writer) error {
 	return err
 }
 
-// reach says how much time the messages cover.
+// reach describes how much time the messages cover.
 func (r *Report) reach() string {
 	if r.From.IsZero() {
 		return ""
@@ -101,7 +101,7 @@ func (r *Report) badIDs(line func(string, ...any)) {
 	}
 }
 
-// need says which window finds these duplicates, and what it costs.
+// need describes the window that would find these duplicates, and its cost.
 func (r *Report) need(line func(string, ...any)) {
 	switch {
 	case r.Duplicates == 0:

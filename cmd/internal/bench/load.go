@@ -46,7 +46,7 @@ type worker struct {
 // remembered is how many keys a worker may send again.
 const remembered = 1024
 
-// look is how often bench asks a server whether it is full.
+// look is the time between two questions whether a server is full.
 const look = time.Second
 
 // measure sends messages until one of the limits ends the run.
@@ -106,7 +106,7 @@ func (o *Options) guard(ctx context.Context, t target, meter *progress.Meter,
 	}
 }
 
-// run sends until ctx ends, or until may allows no further key.
+// run sends messages until ctx ends, or until the function may allows no further key.
 func (w *worker) run(ctx context.Context, o *Options, t target, name string, may func() bool,
 	stop context.CancelCauseFunc) {
 	w.texts = make(map[string]bool)
@@ -121,7 +121,7 @@ func (w *worker) run(ctx context.Context, o *Options, t target, name string, may
 			return
 		}
 		sent := time.Now()
-		// ctx does not interrupt a message: its claim would be left behind.
+		// The end of ctx does not interrupt a message, because that would leave its claim behind.
 		duplicate, err := t.send(context.WithoutCancel(ctx), key)
 		if err == nil && duplicate != again {
 			err = fmt.Errorf("a key was taken for a duplicate: %t; it is one: %t", duplicate, again)

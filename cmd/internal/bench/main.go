@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	// openTime bounds the first questions, and cleanTime the removal of all that the run created.
+	// openTime bounds the first calls to the server, and cleanTime bounds the removal of everything
+	// that the run has created.
 	openTime  = 15 * time.Second
 	cleanTime = 10 * time.Minute
 )
 
-// errFailed is about messages, errLeft about what could not be removed.
+// errFailed reports that messages have failed, and errLeft that the run could not remove everything
+// that it had created.
 var (
 	errFailed = errors.New("messages have failed")
 	errLeft   = errors.New("something is left on the server")
@@ -36,7 +38,7 @@ type target interface {
 	send(ctx context.Context, key string) (duplicate bool, err error)
 	// full reports whether the server has no room for more.
 	full(ctx context.Context) (bool, error)
-	// remains says what a killed run leaves behind. clean removes that.
+	// remains describes what a killed run leaves behind, and clean removes it.
 	remains() string
 	clean(ctx context.Context) error
 	close()
@@ -67,7 +69,8 @@ func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
 	defer t.close()
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	// Nothing is written yet. Without this, go-redis would wait on for a server that hangs.
+	// Nothing is written yet. Without closing the client here, go-redis would go on waiting for a
+	// server that hangs.
 	stop := context.AfterFunc(ctx, t.close)
 	if err := t.look(opening); err != nil {
 		return o.Server.Unanswered(err)

@@ -124,7 +124,8 @@ func (r *onRedis) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	// These keys have no expiry of their own. The open store does not read them again.
+	// These keys have no expiry of their own, and the open store does not read them again, so they
+	// can get one here.
 	for _, name := range []string{":layout", ":irreversible_complete", ":irreversible_by_slot"} {
 		if err := r.client.PExpire(ctx, r.prefix+name, 2*r.window).Err(); err != nil {
 			return fmt.Errorf("--redis: %w", err)
@@ -144,7 +145,7 @@ func (r *onRedis) send(ctx context.Context, key string) (duplicate bool, err err
 	return duplicate, err
 }
 
-// remains says what a killed run leaves.
+// remains describes what a killed run leaves behind.
 func (r *onRedis) remains() string {
 	return fmt.Sprintf("keys that begin with %s; they expire within %v, or, with host and port of each master: redis-cli -h HOST -p PORT --scan --pattern '%s*' | xargs -n 1 redis-cli -h HOST -p PORT del", r.prefix, 2*r.window, r.prefix)
 }

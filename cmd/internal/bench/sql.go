@@ -92,7 +92,7 @@ func (s *onSQL) remains() string {
 	return "tables; DROP TABLE IF EXISTS " + strings.Join(names, ", ")
 }
 
-// clean drops the tables. It waits for a running transaction, which holds them.
+// clean drops the tables. It waits for the end of a running transaction, which holds locks on them.
 func (s *onSQL) clean(ctx context.Context) error {
 	var errs []error
 	for _, suffix := range tables {

@@ -7,8 +7,8 @@ import (
 	"os/user"
 )
 
-// Audit logs to errOut who has changed what, and when: a line of log/slog with the message "audit".
-// The pairs in args say what was changed, and what it was before and is now.
+// Audit logs to errOut who has changed what, and when, as a line of log/slog with the message
+// "audit". The pairs in args name what was changed, with its values before and after the change.
 func Audit(errOut io.Writer, change string, args ...any) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cli is what the commands of onceward share: flags and their settings, exit codes, help,
-// and output that fits the terminal.
+// Package cli holds what the commands of onceward share: flags and their settings, exit codes,
+// help, and output that fits the terminal.
 package cli
 
 import (
@@ -198,7 +198,8 @@ func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) 
 	return c.Run(made.Root().Context(), s)
 }
 
-// explain adds to an error about an unknown flag which flag may be meant, or how to list the flags.
+// explain extends an error about an unknown flag by the flag that may be meant, or by how to list
+// the flags.
 func explain(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {

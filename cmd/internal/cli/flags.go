@@ -23,7 +23,7 @@ type Flags struct {
 	instead  map[string][]string
 	required []string
 	choices  map[string][]string
-	// sources says where a value comes from, if not from the command line.
+	// sources holds the source of each value that does not come from the command line.
 	sources map[string]string
 }
 
@@ -36,8 +36,8 @@ func (f *Flags) Setting(names ...string) { f.settings = append(f.settings, names
 // IsSetting reports whether the flag was passed to Setting.
 func (f *Flags) IsSetting(name string) bool { return slices.Contains(f.settings, name) }
 
-// Instead says that a flag makes others meaningless. If the flag is given or comes from a stronger
-// source, settings of the others are ignored.
+// Instead declares that one flag makes others meaningless. If that flag is on the command line, or
+// comes from a stronger source, settings of the other flags are ignored.
 func (f *Flags) Instead(name string, of ...string) {
 	if f.instead == nil {
 		f.instead = make(map[string][]string)
@@ -201,7 +201,7 @@ func (f *Flags) complete(c *cobra.Command) {
 	})
 }
 
-// missing names the required flags that have no value.
+// missing returns the names of the required flags that have no value.
 func (f *Flags) missing() error {
 	var names []string
 	for _, name := range f.required {

@@ -44,7 +44,8 @@ func (f *Flags) settle(c *cobra.Command, env func(string) (string, bool)) error 
 	return f.missing()
 }
 
-// take sets the flags of one source. Flags that are already set come from a stronger source.
+// take sets the flags that one source has values for. Flags that are already set come from a
+// stronger source.
 func (f *Flags) take(from map[string]setting) error {
 	excluded := make(map[string]bool)
 	for name, of := range f.instead {
@@ -136,7 +137,7 @@ func allSettings(root *cobra.Command) (names []string) {
 	return slices.Compact(names)
 }
 
-// origins adds to an error where the values of the flags in its text come from.
+// origins extends an error by the sources of the values of those flags that its text names.
 func (f *Flags) origins(text string) string {
 	full := text
 	for _, name := range f.settings {

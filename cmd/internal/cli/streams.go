@@ -36,7 +36,7 @@ func Standard() *Streams {
 	return s
 }
 
-// Style says how a text looks if colors are allowed.
+// Style is how a text looks if colors are allowed.
 type Style string
 
 // Styles of texts.

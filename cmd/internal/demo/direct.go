@@ -6,9 +6,9 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
-// advance ends the current step when it is over, and begins the next one when its time has come.
-// The producer holds back the end of the stream until the last step is over. It lets single
-// messages through while a crash waits for one.
+// advance ends the current step when that is over, and begins the next step when its time has come.
+// The producer holds back the end of the stream until the last step is over. It sends single
+// messages of that end while a crash waits for a message.
 func (s *supervisor) advance(exhausted bool) {
 	if s.current != nil && s.over(exhausted) {
 		s.end()

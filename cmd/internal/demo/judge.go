@@ -11,7 +11,7 @@ import (
 type doubling struct {
 	id    string
 	times int
-	// crashes are those at the effect of this id, between the effect and its record.
+	// crashes are the crashes between the effect of this id and its record.
 	crashes []crash
 }
 
@@ -92,7 +92,7 @@ func (v judgment) kept() bool {
 	return true
 }
 
-// finding says in a sentence what the composition promised and what was found.
+// finding returns a sentence about what the composition promised and what was found.
 func (v judgment) finding() string {
 	found := fmt.Sprintf("lost %d, doubled %d", len(v.lost), len(v.doubled))
 	switch {

@@ -34,13 +34,14 @@ type notice struct {
 	from  *process
 	at    time.Time
 	event worker.Event
-	// ended says that the process is gone. err says why, unless it left when asked.
+	// ended reports that the process is gone. err is the reason, or nil if the process left when
+	// asked.
 	ended bool
 	err   error
 }
 
-// startProcess runs the program's hidden worker command. It sends notices to out until one says
-// ended. The caller must read them until then.
+// startProcess runs the program's hidden worker command. It sends notices to out, and the caller
+// must read them up to the one whose field ended is true.
 func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, error) {
 	p := &process{name: cfg.Name, said: new(cli.LastOutput)}
 	p.slot = strings.TrimRight(cfg.Name, "'")

@@ -30,7 +30,7 @@ var explanations = map[worker.Composition]string{
 	worker.Naive:   "the usual SET NX with a time to live before the effect, DEL on an error",
 }
 
-// where says in words where a worker was killed.
+// where describes in words where a worker was killed.
 func (c crash) where(comp worker.Composition) string {
 	switch {
 	case c.point == worker.BeforeEffect:
@@ -170,7 +170,7 @@ func details(w io.Writer, c column) {
 	}
 }
 
-// because lists the crashes, and adds otherwise.
+// because returns a text that lists the crashes, followed by the text otherwise.
 func (c column) because(crashes []crash, otherwise string) string {
 	var parts []string
 	for _, k := range crashes {
@@ -190,8 +190,9 @@ func unlessCrashed(crashes []crash) string {
 	return ""
 }
 
-// otherwise says why an id has more effects than crashes explain. The usual pattern deletes its key
-// after any error, but a call that a rebalance cut off may have landed.
+// otherwise returns the reason why an id has more effects than crashes explain, or "". The usual
+// pattern deletes its key after any error, although a call that a rebalance has cut off may have
+// had its effect.
 func (c column) otherwise(d doubling) string {
 	switch {
 	case d.unexplained() == 0:
@@ -202,7 +203,7 @@ func (c column) otherwise(d doubling) string {
 	return "UNEXPLAINED"
 }
 
-// conclusions says in a sentence what each column shows.
+// conclusions returns a sentence for each column about what it shows.
 func conclusions(w io.Writer, columns []column) {
 	for _, c := range columns {
 		fmt.Fprintf(w, "%s %s.\n", titles[c.composition], c.finding())

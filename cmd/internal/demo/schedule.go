@@ -11,7 +11,7 @@ const (
 	leaving             // that worker leaves the group
 )
 
-// step is an act that begins when this share of the ids has had its effect.
+// step is an act and the time of its beginning: when this share of the ids has had its effect.
 type step struct {
 	share float64
 	act   act

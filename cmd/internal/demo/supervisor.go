@@ -208,8 +208,8 @@ func (s *supervisor) until(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// leave stops the workers in order. It reports and kills one that does not leave: everything is
-// committed, so nobody waits for what that worker holds.
+// leave stops the workers in order. If a worker does not leave, it reports and kills that worker:
+// everything is committed, so nobody waits for the messages that this worker holds.
 func (s *supervisor) leave(ctx context.Context) error {
 	for _, p := range s.workers {
 		p.stop()

@@ -48,8 +48,8 @@ func (t *topic) lag(ctx context.Context) (lag int64, err error) {
 	return lag, nil
 }
 
-// flow says how a producer sends the tail, which is the end of the stream. It holds the tail back
-// until all steps that need messages are over.
+// flow is the way in which a producer sends the tail, which is the end of the stream. The producer
+// holds the tail back until all steps that need messages are over.
 type flow int32
 
 const (
@@ -61,8 +61,9 @@ const (
 const (
 	tick = 20 * time.Millisecond
 	drip = 80 * time.Millisecond
-	// A stream without its tail takes five session timeouts, and a short one less. The group needs
-	// one session timeout to notice a crash, so crashes happen in the middle of the stream.
+	// Sending a stream without its tail takes five session timeouts, or less for a short stream.
+	// The group needs one session timeout to notice a crash, so crashes happen in the middle of the
+	// stream.
 	streamSessions = 5
 	perSession     = 200 // messages of a short stream
 )
@@ -77,10 +78,10 @@ type producer struct {
 	tail     atomic.Int32 // a flow
 }
 
-// newProducer makes a producer that sends the stream without its tail in takes. If takes is zero,
-// the time depends on session. The tail holds the last sixth of the ids, at least 15 in a short
-// stream, and all messages between and after them: a worker can only be killed at the effect of a
-// new id.
+// newProducer makes a producer that sends the stream without its tail within the time takes. If
+// takes is zero, the time depends on session. The tail begins at the first message of the last
+// sixth of the ids, or of the last 15 ids in a short stream, and goes to the end. It is counted in
+// ids because a worker can only be killed at the effect of a new id.
 func newProducer(t *topic, messages []stream.Message, session, takes time.Duration) *producer {
 	p := &producer{topic: t, messages: messages, tailFrom: len(messages)}
 	p.takes = takes
@@ -127,7 +128,8 @@ func (p *producer) run(ctx context.Context) error {
 	return nil
 }
 
-// due returns how many messages should have been sent by now. next is how many have been.
+// due returns how many messages should have been sent by now. The parameter next is how many have
+// been sent so far.
 func (p *producer) due(next int, elapsed, sinceLast time.Duration) int {
 	total := len(p.messages)
 	tail := p.tailFrom

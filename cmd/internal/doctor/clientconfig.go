@@ -17,7 +17,8 @@ import (
 // maxConfig is how much of a configuration file is read, in bytes.
 const maxConfig = 1 << 20
 
-// clientConfig is what a file says about a Kafka client: canonical names, and values in lower case.
+// clientConfig holds the settings of a Kafka client from a file, with canonical names and with
+// values in lower case.
 type clientConfig struct {
 	file   string
 	values map[string]string
@@ -98,8 +99,8 @@ func readClientConfig(file string) (*clientConfig, error) {
 	return c, nil
 }
 
-// add takes a setting if doctor looks at it. The longest known end counts: acks and
-// request.required.acks are two settings.
+// add keeps a setting if doctor looks at it. If several known ends match a name, the longest one
+// counts, because acks and request.required.acks are two settings.
 func (c *clientConfig) add(name, value string) {
 	text, end := canonical(name), ""
 	for _, known := range slices.Concat(ofConsumers, ofProducers) {

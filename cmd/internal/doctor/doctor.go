@@ -35,7 +35,7 @@ type Diagnostic struct {
 // Report is what --json writes.
 type Report struct {
 	Findings []Diagnostic `json:"findings"`
-	// Error says which question failed; Findings is then not complete.
+	// Error names the question that has failed; Findings is then not complete.
 	Error string `json:"error,omitempty"`
 }
 
@@ -72,7 +72,7 @@ func worst(found []Diagnostic) error {
 	return nil
 }
 
-// look asks the servers. With an error, it returns what it has found until then.
+// look asks the servers. With an error, it returns what it had found before the error.
 func (o *Options) look(ctx context.Context) ([]Diagnostic, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

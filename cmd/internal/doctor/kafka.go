@@ -47,7 +47,8 @@ type cluster struct {
 	retentions, lags              map[string]time.Duration
 }
 
-// lookAtKafka asks the brokers. With an error, it returns what the answers until then show.
+// lookAtKafka asks the brokers. With an error, it returns the findings from the answers before the
+// error.
 func (o *Options) lookAtKafka(ctx context.Context) ([]Diagnostic, error) {
 	client, err := o.Kafka.Open(ctx, "onceward-doctor")
 	if err != nil {
@@ -92,7 +93,8 @@ func (c *cluster) askBrokers(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// askGroup takes the topics for which the group has committed offsets, unless --topics names some.
+// askGroup fills in the topics for which the group has committed offsets, unless --topics names
+// some.
 func (c *cluster) askGroup(ctx context.Context, admin *kadm.Client) (err error) {
 	if c.group == "" {
 		return nil
@@ -216,7 +218,8 @@ func copiesOf(topic kadm.TopicDetail) (r copies) {
 }
 
 // atTopics checks the settings and the replicas of the topics, and the replicas of the topic of
-// committed offsets. It reports nothing about the latter if that does not exist yet, or is hidden.
+// committed offsets. It reports nothing about the topic of committed offsets if that does not exist
+// yet, or is hidden.
 func (c *cluster) atTopics() (found []Diagnostic) {
 	if copiesOf(c.details[offsetsTopic]).fewest == 1 {
 		found = append(found, c.diagnostic(warning, "offsets_replication",

@@ -16,8 +16,8 @@ type Options struct {
 	Server       server.Options
 	Reload       time.Duration
 	ReplicaReads bool
-	// Kafka says where the topics are, and Group which group reads them. Without Topics, doctor
-	// checks those for which the group has committed offsets.
+	// Kafka says where the topics are, and Group names the group that reads them. Without Topics,
+	// doctor checks those for which the group has committed offsets.
 	Kafka       broker.Options
 	Group       string
 	Topics      []string

@@ -13,8 +13,8 @@ import (
 // Bulk is what --json writes of resolve --all.
 type Bulk struct {
 	List
-	// Is is the state of the resolved keys, and Resolved is how many there are. DryRun says that
-	// none was changed. Left are the IDs of keys that have changed since they were shown.
+	// Is is the state of the resolved keys, and Resolved is their number. DryRun reports that no
+	// key was changed. Left holds the IDs of the keys that have changed since they were shown.
 	Is       string   `json:"is"`
 	DryRun   bool     `json:"dry_run"`
 	Resolved int      `json:"resolved"`

@@ -10,15 +10,15 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// clue is what a text says about a key: an ID, the beginning of one, the position of a message, or
-// a line of a log with some of these in it.
+// clue is what a text reveals about a key. The text is an ID, the beginning of an ID, the position
+// of a message, or a line of a log with some of these in it.
 type clue struct {
 	ids    []driver.ID
 	labels []string
 	at     *position
-	// prefix is the beginning of an ID, if the text is nothing else.
+	// prefix is the text if it can only be the beginning of an ID.
 	prefix string
-	// line says that the text contains more than a key would.
+	// line reports that the text contains more than a key would.
 	line bool
 }
 

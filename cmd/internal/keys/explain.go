@@ -14,16 +14,17 @@ import (
 // Explanation is what --json writes of explain.
 type Explanation struct {
 	View
-	// Why says what the record means, Do what to do about it, and Page where the docs explain that.
+	// Why says what the record means, and Do says what to do about it. Page is the address where
+	// the docs explain that.
 	Why  []string `json:"why"`
 	Do   []string `json:"do"`
 	Page string   `json:"page"`
 	// Broker says what offset the message's consumer group has committed.
 	Broker []string `json:"broker,omitempty"`
-	// Servers are those of the store. Findings are what doctor finds about them.
+	// Servers are the servers of the store, and Findings are what doctor finds about them.
 	Servers  []Server            `json:"servers"`
 	Findings []doctor.Diagnostic `json:"findings"`
-	// NotKnown lists what could not be learned.
+	// NotKnown lists what the command could not find out.
 	NotKnown []string `json:"not_known"`
 }
 

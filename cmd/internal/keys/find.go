@@ -43,7 +43,7 @@ type Looked struct {
 	Found bool   `json:"found"`
 }
 
-// derive makes all keys that KEY and the flags can stand for.
+// derive fills in all keys that KEY and the flags can stand for.
 func (o *Options) derive() error {
 	if o.finds() {
 		o.clue = readClue(o.typed)
@@ -90,8 +90,8 @@ func (o *Options) take(c *candidate) {
 	}
 }
 
-// find looks the key up. The record is absent if there is none. Then the key was never claimed, or
-// KEY stands for another key, or for several.
+// find looks the key up. The record is absent if there is none. In that case the key was never
+// claimed, or KEY stands for another key, or for several keys.
 func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
 	hits, records, err := s.tryAll(ctx, o)
 	if err == nil && len(hits) == 0 && s.useMarks(ctx, o) {
@@ -268,7 +268,7 @@ func labeled(label, text string) bool {
 	return text != "" && (strings.HasPrefix(label, text) || strings.HasSuffix(label, " "+text))
 }
 
-// how says which detail of a key the search has matched.
+// how names the detail of a key that the search has matched.
 func (o *Options) how(e *redisadapter.Entry) string {
 	switch {
 	case o.clue.at.of(&e.Record, o.group):
@@ -293,8 +293,8 @@ func searched(irreversible, all bool) string {
 var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
 	driver.StateReleased, driver.StateUncertain}
 
-// scan goes over keys of the store until enough fit, or ctx ends. complete is false if it did not
-// reach the end.
+// scan reads keys of the store until enough of them match, or ctx ends. It returns complete = false
+// if it did not reach the end.
 func (s *store) scan(ctx context.Context, irreversible bool,
 	fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry, complete bool, err error) {
 	states := listedStates
@@ -362,7 +362,8 @@ func (s *store) missing(o *Options) []string {
 	return all
 }
 
-// none says that there is no record, where the command looked, and what it could not know.
+// none returns an error that says that there is no record, where the command looked, and what it
+// could not know.
 func (s *store) none(o *Options) error {
 	text := fmt.Sprintf("no record of %s was found: %v", o.what(), errNone)
 	if len(o.looked) > 0 {

@@ -25,13 +25,13 @@ type List struct {
 	Complete bool `json:"complete"`
 	// More says that --limit has cut the list.
 	More bool `json:"more"`
-	// Looked is about how many keys were looked at, including keys of other programs in the same
-	// Redis. Total is about how many there are. Both are null with SQL, which has an index. Total
-	// is null if Redis does not report it.
+	// Looked is the approximate number of keys that were looked at, including keys of other
+	// programs in the same Redis. Total is the approximate number of all keys. Both are null with
+	// SQL, which has an index. Total is null if Redis does not report it.
 	Looked *int64 `json:"looked_at"`
 	Total  *int64 `json:"of_about"`
-	// Exact counts all chosen keys that are in an index: those that are uncertain, or in flight
-	// past their point of no return.
+	// Exact counts all selected keys that are in an index, which are the uncertain ones and those
+	// in flight past their point of no return.
 	Exact int `json:"exact"`
 	// Foreign counts values that this version cannot read.
 	Foreign int `json:"foreign"`
@@ -48,10 +48,10 @@ const pageScan = 1_000_000
 // errEnough ends a sample of the keys.
 var errEnough = errors.New("enough was seen")
 
-// collect goes over the store. An index has the uncertain keys and those past their point of no
-// return: collect lists the oldest of them and counts the rest. It looks for other keys until it
-// has as many as wanted, or --for is over. With an error it returns what it found until then, or
-// nil if it has not read a page.
+// collect goes over the store. An index holds the uncertain keys and those past their point of no
+// return; collect lists the oldest of these and counts the rest. It looks for other keys until it
+// has as many as wanted, or the time of --for is over. With an error, it returns what it had found
+// before, or nil if it has not read a page.
 func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (*List, error) {
 	now, err := s.now(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ type collector struct {
 	errOut io.Writer
 }
 
-// sample looks for keys in flight until --for is over.
+// sample looks for keys in flight until the time of --for is over.
 func (c *collector) sample(ctx context.Context) error {
 	if _, scanned := c.s.Store.(*redisadapter.Store); !scanned || c.o.For == 0 {
 		return c.run(ctx, false, driver.StateInProgress)
@@ -174,8 +174,8 @@ func age(v *View) int64 {
 	return *v.ClaimedMS
 }
 
-// printList writes the list, even if it is not complete. Then it returns the error that ended the
-// list.
+// printList writes the list, even if it is not complete. For an incomplete list it returns the
+// error that ended the list.
 func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) error {
 	l, err := s.collect(ctx, o, std.Err)
 	if l == nil {
@@ -220,7 +220,7 @@ func (l *List) print(s *cli.Streams, state string) error {
 	return s.Lines(0, l.sum(state))
 }
 
-// sum is the last line: how many keys there are, and whether the list is complete.
+// sum is the last line. It says how many keys there are, and whether the list is complete.
 func (l *List) sum(state string) string {
 	text := fmt.Sprintf("%d %s", len(l.Keys), state)
 	switch {

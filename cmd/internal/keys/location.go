@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Location says where a store is, by the flags of all commands that look into one.
+// Location is where a store is. It holds the flags that all commands share which look into a store.
 type Location struct {
 	Server server.Options
 	// Prefix and Secret are for a store in Redis.
@@ -78,7 +78,7 @@ func (l *Location) Check() error {
 type Opened struct {
 	// Store can also list its keys; see console.Lister.
 	Store dedup.Store
-	// Name says what kind of store it is, and Layout what it keeps in Redis.
+	// Name is the kind of store, and Layout is how it keeps its keys in Redis.
 	Name   string
 	Layout redisadapter.Layout
 	// Window applies to all its keys; zero if keys have windows of their own.

@@ -60,7 +60,7 @@ func (s *store) run(ctx context.Context, o *Options, std *cli.Streams) error {
 	return s.inspect(ctx, o, std)
 }
 
-// look reads the key, and what is known about it.
+// look reads the key's record and what is known about the key.
 func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -122,7 +122,7 @@ func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams
 	return err
 }
 
-// ended is what resolve and forget write with --json.
+// ended is the result that resolve and forget write with --json.
 type ended struct {
 	ID  string `json:"id"`
 	Was string `json:"was"`

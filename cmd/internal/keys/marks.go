@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// findMarks reads from the tables two settings of the programs' Config: the kind of the ids, and
-// whether marks are in generations. Otherwise the user would have to know them, and a wrong value
-// would look like a missing key.
+// findMarks finds out two settings of the programs' Config from the tables: the kind of the ids,
+// and whether marks are in generations. Otherwise the user would have to pass both settings, and a
+// wrong value would look like a missing key.
 func findMarks(ctx context.Context, db *sql.DB, cfg sqladapter.Config) (*sqladapter.Ledger, error) {
 	marks, err := sqladapter.New(cfg)
 	if err != nil {

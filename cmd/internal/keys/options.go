@@ -21,11 +21,12 @@ type Options struct {
 	Command string
 	Location
 	raw
-	// typed is KEY as the user typed it. ID is its ID, or that of --id.
+	// typed is KEY as the user typed it. ID is the ID of KEY, or the value of --id.
 	typed string
 	ID    driver.ID
-	// clue is what else KEY says, and candidates are the keys that it may stand for. looked says
-	// where the command looked, notKnown what it could not know, and foundAs how it found the key.
+	// clue is what else KEY reveals, and candidates are the keys that KEY may stand for. looked
+	// lists where the command looked, notKnown lists what it could not know, and foundAs is how it
+	// found the key.
 	clue       clue
 	candidates []candidate
 	looked     []Looked
@@ -35,7 +36,7 @@ type Options struct {
 	Kafka broker.Options
 	// Spec is what the flags say about the key; its Namespace is that of the Deduper.
 	keyspec.Spec
-	// prefix is the beginning of an ID, if the user did not give all of it.
+	// prefix is the beginning of an ID, if the user did not type the whole ID.
 	prefix         string
 	Marks          bool
 	Result         bool

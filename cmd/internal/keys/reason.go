@@ -140,7 +140,7 @@ func (o *Options) where() (flags string) {
 	return flags
 }
 
-// around says how the servers may have affected the key.
+// around adds to the explanation how the servers may have affected the key.
 func (e *Explanation) around() {
 	for i := range e.Servers {
 		s := &e.Servers[i]

@@ -49,8 +49,8 @@ func (s *Server) String() string {
 	return text
 }
 
-// askServers asks the servers of the store. If they refuse to answer, that goes to NotKnown and is
-// not an error: the record is still shown.
+// askServers asks the servers of the store. If they refuse to answer, it notes that in NotKnown and
+// returns no error, so the record is still shown.
 func (s *store) askServers(ctx context.Context, o *Options, e *Explanation) {
 	var err error
 	if s.redis != nil {

@@ -27,7 +27,7 @@ import (
 // store is the store that the commands read.
 type store struct {
 	dedup.Store
-	// name says what kind of store it is. layout is empty for a store with a record for each key.
+	// name is the kind of store. layout is empty for a store with a record for each key.
 	name   string
 	layout redisadapter.Layout
 	// window applies to all keys; zero if keys have windows of their own.
@@ -94,8 +94,9 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	}, nil
 }
 
-// layout reads the settings with which the keys were written. The record has a header and then
-// lines of a name and a value; see redisadapter's layout.go. New compares the settings again.
+// layout reads the settings with which the keys were written. The text is the layout record: a
+// header, and then lines with a name and a value; see redisadapter's layout.go. New compares the
+// settings again.
 func (o *Options) layout(text string) (redisadapter.Options, error) {
 	// Risky settings of the server are for doctor to report: an operator needs these commands most
 	// when the server loses keys.
@@ -207,8 +208,8 @@ func (s *store) named(dialect sqladapter.Dialect) *store {
 	return s
 }
 
-// list returns a page. With irreversible, it has only keys past their point of no return. Only
-// Redis counts the keys that were looked at.
+// list returns a page. If irreversible is set, the page has only keys past their point of no
+// return. Only Redis counts the keys that were looked at.
 func (s *store) list(ctx context.Context, cursor string, irreversible bool,
 	states ...driver.State) (p redisadapter.Page, err error) {
 	if r, ok := s.Store.(*redisadapter.Store); ok {
@@ -228,7 +229,7 @@ func (s *store) list(ctx context.Context, cursor string, irreversible bool,
 	return p, err
 }
 
-// title says what kind of store it is, with its layout.
+// title describes the kind of store and its layout.
 func (s *store) title() string {
 	if s.name == "redis" {
 		return s.name + " " + s.layout.String()

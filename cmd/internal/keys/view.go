@@ -17,7 +17,8 @@ import (
 type View struct {
 	ID  string `json:"id"`
 	Key string `json:"key,omitempty"`
-	// FoundBy says what led to the key, and Looked where the command looked for it.
+	// FoundBy is the detail by which the key was found, and Looked lists where the command looked
+	// for it.
 	FoundBy string   `json:"found_by,omitempty"`
 	Looked  []Looked `json:"looked,omitempty"`
 
@@ -46,11 +47,11 @@ type View struct {
 	// like a Go string.
 	ResultBytes *int   `json:"result_bytes"`
 	Preview     string `json:"result_preview,omitempty"`
-	// NoResult says that there was a result, which the store did not keep.
+	// NoResult reports that there was a result which the store did not keep.
 	NoResult bool `json:"result_not_kept"`
 
-	// member: it is only known that the key is done. mark: the record is a mark, which has no
-	// claim.
+	// member is set if only this is known: the key is done. mark is set if the record is a mark,
+	// which has no claim.
 	member, mark bool
 	record       dedup.Record // as the user saw it
 	layout       redisadapter.Layout
@@ -78,7 +79,7 @@ func (o *Owner) is(source string) bool {
 	return true
 }
 
-// name sets Source if the flags name it.
+// name sets Source if the flags name the source with this digest.
 func (o *Owner) name(of *Options) {
 	if !o.is(of.Scope) && of.clue.at != nil {
 		o.is(of.group + "/" + of.clue.at.topic)

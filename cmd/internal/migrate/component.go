@@ -24,7 +24,7 @@ const nobody = "onceward.migrate"
 type component struct {
 	table  string
 	newest int
-	// holds says what is lost when all versions are undone.
+	// holds describes what is lost when all versions are undone.
 	holds string
 
 	version func(ctx context.Context) (int, error)
@@ -59,7 +59,7 @@ func versioned(m *migration.Set, db *sql.DB) *component {
 	}
 }
 
-// leastWindow replaces a window that was not given, where none is recorded. Any other is longer.
+// leastWindow is used if no window was given and none is recorded. Any other is longer.
 const leastWindow = time.Millisecond
 
 // nobodys are keys without a record, one for each kind of id.

@@ -18,27 +18,28 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// State says what there is, and what is to be done.
+// State describes the tables as they are, and what is to be done.
 type State struct {
 	Kind    string `json:"kind"`
 	Dialect string `json:"dialect"`
 	Schema  string `json:"schema,omitempty"`
 	Table   string `json:"table"`
-	// Version is the recorded one, zero for none. Newest is the newest that this program knows.
+	// Version is the recorded version, or zero if there is none. Newest is the newest version that
+	// this program knows.
 	Version int `json:"version"`
 	Newest  int `json:"newest"`
 	// Target is the version to reach.
 	Target int `json:"target"`
 	// Steps are the steps to take or, with Applied, the steps that were taken.
 	Steps []Step `json:"steps"`
-	// Drops says what the steps delete.
+	// Drops describes what the steps delete.
 	Drops string `json:"drops,omitempty"`
-	// Window says that the recorded window is shorter than the given one, and is to be raised. With
-	// Applied, it was raised.
+	// Window reports that the recorded window is shorter than the given one, and has to be raised.
+	// With Applied, it was raised.
 	Window bool `json:"raise_window,omitempty"`
 	// Note says what is unusual about the tables.
 	Note string `json:"note,omitempty"`
-	// Applied says that the steps were taken.
+	// Applied reports that the steps were taken.
 	Applied bool `json:"applied"`
 }
 
@@ -46,7 +47,7 @@ type State struct {
 type Step struct {
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Name is that of the version that is applied or undone.
+	// Name is the name of the version that is applied or undone.
 	Name string `json:"name"`
 	// Drops are the statements of a downward step that drop something.
 	Drops []string `json:"drops,omitempty"`
@@ -57,8 +58,8 @@ type Step struct {
 // done reports whether there is nothing to do.
 func (s *State) done() bool { return len(s.Steps) == 0 && !s.Window }
 
-// look finds out what there is, and changes nothing. It returns an error if the tables are in a
-// state in which they must not be migrated.
+// look finds out the state of the tables, and changes nothing. It returns an error if the tables
+// are in a state in which they must not be migrated.
 func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, error) {
 	s := &State{Kind: o.Kind, Dialect: o.Dialect.String(), Schema: o.Schema, Table: c.table,
 		Newest: c.newest, Target: o.To}
@@ -87,7 +88,7 @@ func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, er
 	return s, s.plan(c.files())
 }
 
-// compare checks the tables against the recorded version; columns are nil if there is no table.
+// compare checks the tables against the recorded version. The columns are nil if there is no table.
 func (s *State) compare(ctx context.Context, c *component, columns []string) error {
 	switch {
 	case s.Version == 0 && s.Target > 0 && columns != nil:
@@ -107,7 +108,7 @@ func (s *State) compare(ctx context.Context, c *component, columns []string) err
 	return nil
 }
 
-// unrecorded checks a table that is not on record: it may be ours, in part or as a whole, or
+// unrecorded checks a table that is not on record. The table may be ours, complete or in part, or
 // another program's.
 func (s *State) unrecorded(ctx context.Context, c *component, columns []string) error {
 	err := c.read(ctx)
@@ -146,15 +147,15 @@ func (s *State) name() string {
 	return s.Schema + "." + s.Table
 }
 
-// kind names the kind in a sentence.
+// kind is how a sentence names the kind of table.
 func (s *State) kind() string {
 	return map[string]string{"marks": "marks", "fence": "fences", "store": "claims",
 		"outbox": "an outbox"}[s.Kind]
 }
 
-// columnsOf returns the columns of a table or view, or nil if there is none. It asks in a
-// transaction that it ends: with autocommit off, MySQL would otherwise leave one open on the
-// connection.
+// columnsOf returns the columns of a table or view, or nil if there is none. It asks within a
+// transaction and ends that: with autocommit off, MySQL would otherwise leave a transaction open on
+// the connection.
 func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (columns []string,
 	err error) {
 	mark := byte('"')
@@ -190,7 +191,7 @@ var (
 	drops    = regexp.MustCompile(`(?m)^(DROP|ALTER) [^;]+;`)
 )
 
-// plan lists the steps, with names from the files.
+// plan lists the steps, with the names of the versions from the migration files.
 func (s *State) plan(files fs.FS) error {
 	s.Steps = []Step{} // no null in JSON
 	names, downs, err := read(files, s.Newest)

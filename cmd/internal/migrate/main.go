@@ -16,7 +16,7 @@ import (
 // lookTime bounds how long a server may take to report its state. A migration has no bound.
 const lookTime = 15 * time.Second
 
-// longStep is how long a step must take to be shown when there is no terminal.
+// longStep is the least duration of a step that is shown when there is no terminal.
 const longStep = 2 * time.Second
 
 // errLeft ends a command that changes nothing.
@@ -67,7 +67,7 @@ func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 	return nil
 }
 
-// open makes a pool. With --dialect it never connects, but a store needs a pool.
+// open makes a pool. With --dialect this pool never connects, but a store needs one.
 func (o *Options) open() (*sql.DB, error) {
 	if o.Server.SQL == "" {
 		return sql.Open("sqlite", ":memory:")
@@ -144,7 +144,8 @@ func (s *State) planned(step sqlmigrate.Step) Step {
 	return done
 }
 
-// explain adds to an error that the table was there before and may be another program's.
+// explain extends an error by the hint that the table was there before and may be another
+// program's.
 func (s *State) explain(err error) error {
 	if s.Version == 0 && s.Note != "" {
 		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// took is how long the step has taken.
+// took formats how long the step has taken.
 func (s Step) took() time.Duration {
 	return time.Duration(s.Milliseconds * float64(time.Millisecond)).Round(time.Microsecond)
 }
@@ -60,7 +60,7 @@ func (s *State) fields() [][2]string {
 	return all
 }
 
-// summary says what the result is.
+// summary describes the result in a sentence.
 func (s *State) summary() string {
 	switch {
 	case s.Applied && s.done():
@@ -93,8 +93,8 @@ func (o *Options) print(c *component, out io.Writer) error {
 	return nil
 }
 
-// export writes all files into a directory, which it makes if necessary. It writes none if one of
-// them exists.
+// export writes all files into a directory, which it makes if necessary. If one of the files
+// exists, it writes none of them.
 func export(files fs.FS, dir string) (written []string, err error) {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {

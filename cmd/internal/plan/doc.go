@@ -6,7 +6,7 @@
 // real servers. For Bloom filters it calls Options.Plan of package bloom. For SQL it uses
 // measurements (bench/results/sql.json) and the form of the rows.
 //
-// The plan counts finished keys. The spare is for everything else: claims in flight (a record for
+// The plan counts finished keys. The spare covers everything else: claims in flight (a record for
 // each message in work), the memory of clients and replication, and the pages that are copied while
 // a fork writes a snapshot or the append-only file.
 package plan

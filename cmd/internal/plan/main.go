@@ -72,7 +72,7 @@ func (p *Plan) sql() [][]string {
 	return rows
 }
 
-// odds formats odds; a comparison has none.
+// odds formats odds. The layout that is only for comparison has no odds.
 func odds(v float64) string {
 	if v == 0 {
 		return "-"

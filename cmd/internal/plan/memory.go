@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Bytes that Redis 7.0 allocates on 64 bits, from its sources: object.c, sds.c, dict.c, intset.c.
+// These are sizes, in bytes, that Redis 7.0 allocates on a 64-bit machine, from its sources:
+// object.c, sds.c, dict.c, intset.c.
 const (
 	object       = 16 // robj
 	entry        = 24 // dictEntry
@@ -23,8 +24,8 @@ const (
 	origin       = 24
 )
 
-// allocated is the size class of jemalloc for n bytes, with a quantum of 16: steps of 16 up to 128,
-// then four steps for each doubling.
+// allocated returns the size class of jemalloc for n bytes, with a quantum of 16 bytes: steps of 16
+// up to 128, then four steps for each doubling.
 func allocated(n int) int {
 	if n <= 8 {
 		return 8
@@ -36,7 +37,7 @@ func allocated(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// text is what a string of n bytes takes: its header, the bytes, and a zero.
+// text returns the memory of a string of n bytes: its header, the bytes, and a zero.
 func text(n int) int {
 	header := 17
 	switch {
@@ -50,7 +51,7 @@ func text(n int) int {
 	return allocated(header + n + 1)
 }
 
-// value is what an object with a string of n bytes takes.
+// value returns the memory of an object with a string of n bytes.
 func value(n int) int {
 	if n <= embeddable {
 		return allocated(object + 3 + n + 1)
@@ -58,12 +59,12 @@ func value(n int) int {
 	return allocated(object) + text(n)
 }
 
-// named is what a key with an expiry takes without its value: the name, and an entry in each of two
-// dicts.
+// named returns the memory of a key with an expiry, without its value: the name, and an entry in
+// each of two dicts.
 func named(name int) int { return text(name) + 2*allocated(entry) }
 
-// tables is what the tables of the dicts of keys and of expiries take for this many keys. Their
-// sizes are powers of two.
+// tables returns the memory of the hash tables behind the dicts of keys and of expiries, for this
+// many keys. The sizes of such tables are powers of two.
 func tables(keys float64) float64 {
 	if keys < 1 {
 		return 0
@@ -83,12 +84,14 @@ func (o *Options) record(result int) int {
 	return n
 }
 
-// records is what keys with a record each take. name and record are their lengths.
+// records returns the memory of keys that each have a record. name and record are the lengths of a
+// key's name and of its record.
 func records(keys float64, name, record int) float64 {
 	return keys*float64(named(name)+value(record)) + tables(keys)
 }
 
-// buckets is what keys take as members of sets, for this number of keys in each generation.
+// buckets returns the memory of keys that are members of sets, for this number of keys in each
+// generation.
 func (o *Options) buckets(keys float64, shards, generations int) float64 {
 	generation := time.Now().UnixMilli() / max(o.Window.Milliseconds(), 1)
 	name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digits(generation)
@@ -102,7 +105,8 @@ func (o *Options) buckets(keys float64, shards, generations int) float64 {
 	return all*sum + tables(all*(1-math.Exp(-mean)))
 }
 
-// members is what a set of n integers takes: a sorted array, or a dict if it is too large for one.
+// members returns the memory of a set of n integers: a sorted array, or a dict if the set is too
+// large for an array.
 func members(n int) float64 {
 	const header = 8
 	if n <= maxIntset {
@@ -113,7 +117,7 @@ func members(n int) float64 {
 		tables(float64(n))/2
 }
 
-// poisson is the probability of n if the mean is expected.
+// poisson returns the probability of n in a Poisson distribution whose mean is expected.
 func poisson(n, mean float64) float64 {
 	factorial, _ := math.Lgamma(n + 1)
 	return math.Exp(n*math.Log(mean) - mean - factorial)
@@ -121,8 +125,8 @@ func poisson(n, mean float64) float64 {
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
-// redis is what this number of keys in each generation takes. The layout with records has one
-// generation.
+// redis returns the memory of this number of keys in each generation. The layout with records has
+// one generation.
 func (o *Options) redis(layout redisadapter.Layout, keys float64, shards, generations int) float64 {
 	if layout == redisadapter.Compact {
 		return o.buckets(keys, shards, generations)

@@ -116,8 +116,8 @@ func (o *Options) prefixProblem() error {
 	return nil
 }
 
-// newRate is the number of new keys per second.
+// newRate returns the number of new keys per second.
 func (o *Options) newRate() float64 { return o.Rate * (1 - o.Dup) }
 
-// keys is the number of new keys per window.
+// keys returns the number of new keys per window.
 func (o *Options) keys() float64 { return o.newRate() * o.Window.Seconds() }

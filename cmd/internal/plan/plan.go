@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Plan is what the command answers, as --json writes it. Rates are per second.
+// Plan is the result of the command, as --json writes it. Rates are per second.
 type Plan struct {
 	Rate         float64 `json:"rate"`           // messages
 	NewRate      float64 `json:"new_rate"`       // of these, new keys
@@ -20,7 +20,7 @@ type Plan struct {
 	SQL          []SQL   `json:"sql"`
 }
 
-// Redis is the plan for one layout, at its fullest.
+// Redis is the plan for one layout in Redis, when it is fullest.
 type Redis struct {
 	Layout      string  `json:"layout"`
 	Keeps       string  `json:"keeps"`
@@ -28,7 +28,8 @@ type Redis struct {
 	BytesPerKey float64 `json:"bytes_per_key"`
 	Bytes       uint64  `json:"bytes"`
 	MaxMemory   uint64  `json:"maxmemory"`
-	// ExpectedKeys and Shards are those of redisadapter.Options; 0 for a layout without them.
+	// ExpectedKeys and Shards are the settings of redisadapter.Options, and 0 for a layout without
+	// them.
 	ExpectedKeys int `json:"expected_keys,omitempty"`
 	Shards       int `json:"shards,omitempty"`
 	// FalseDuplicate is the probability that a new key is taken for done, and FalsePerYear how
@@ -49,7 +50,7 @@ type Bloom struct {
 	FalsePositives float64 `json:"false_positives"`
 }
 
-// SQL is the plan for a table of marks, at its fullest.
+// SQL is the plan for a table of marks, when it is fullest.
 type SQL struct {
 	Engine    string `json:"engine"`
 	Retention string `json:"retention"`
@@ -113,7 +114,7 @@ func (o *Options) layout(layout redisadapter.Layout) Redis {
 	return r
 }
 
-// fill sets what follows from the bytes of all keys.
+// fill sets the fields that follow from the bytes of all keys.
 func (r *Redis) fill(bytes, spare float64) {
 	r.Bytes, r.BytesPerKey = uint64(bytes), round(bytes/float64(r.Keys))
 	r.MaxMemory = uint64(bytes*(1+spare)) + serverBase

@@ -2,29 +2,31 @@ package plan
 
 import "math"
 
-// engine says what a mark takes in a database, table and indexes together. The bytes of a mark were
-// measured (TestTables). The bytes of a fingerprint and of a result follow from the columns.
+// engine holds how many bytes a mark takes in a database, in the table and the indexes together.
+// The bytes of a mark were measured (TestTables). The bytes of a fingerprint and of a result follow
+// from the columns.
 type engine struct {
 	name string
-	// deletes and generations are bytes for each mark with that sqladapter.Retention; 0 if the
-	// engine does not have it.
+	// deletes and generations are the bytes of each mark with that sqladapter.Retention, or 0 if
+	// the engine does not have it.
 	deletes, generations float64
-	// lives is how long a mark lives at most with deletes, in windows.
+	// lives is the longest life of a mark with deletes, in windows.
 	lives float64
 	// fingerprint is what a fingerprint adds to a mark.
 	fingerprint float64
-	// result is what a row with a result of this many bytes takes.
+	// result returns the bytes of a row with a result of this size.
 	result func(bytes float64) float64
 }
 
-// walked is how long a mark lives, in windows, if DeleteExpired walks over the whole table: a pass
-// takes a quarter of the window. In SQLite it reads the oldest marks from an index.
+// walked is the life of a mark, in windows, if DeleteExpired walks over the whole table, because a
+// pass takes a quarter of the window. In SQLite, DeleteExpired reads the oldest marks from an index
+// instead.
 const walked = 1.25
 
-// filled is how full the pages of a tree are when entries come in random order: ln 2.
+// filled is how full the pages of a tree are when entries are inserted in random order: ln 2.
 const filled = math.Ln2
 
-// paged is what a row takes if pages hold only whole rows.
+// paged returns the bytes of a row if pages hold only whole rows.
 func paged(row, usable, page float64) float64 { return page / math.Max(1, math.Floor(usable/row)) }
 
 var engines = []engine{
@@ -39,9 +41,9 @@ var engines = []engine{
 		return paged(math.Ceil((24+16+4+n)/8)*8+4, 8168, 8192) + index
 	}},
 	// InnoDB: a row has 18 bytes of header and internal columns, and an id of 16, in pages ordered
-	// by id. From half a page on, a result has pages of its own, of 16 KiB. Results come one by
-	// one, and were seen to fill pages by half and less. Extents that are reserved ahead come on
-	// top.
+	// by id. A result of half a page or more has pages of its own, of 16 KiB. Results are inserted
+	// one by one; measurements showed pages that they fill by half or less. InnoDB also reserves
+	// extents ahead, which are added to that.
 	{"MariaDB", 92, 0, walked, 18 / filled, func(n float64) float64 {
 		const half = 0.5
 		if n > 8000 {
@@ -49,8 +51,8 @@ var engines = []engine{
 		}
 		return (18 + 16 + 2 + n) / half
 	}},
-	// SQLite: rows come in order of time, in pages of 4 KiB, with the id once more in an index. The
-	// part of a row that does not fit into a page has whole pages of its own.
+	// SQLite: rows are stored in order of time, in pages of 4 KiB, and the id is stored again in an
+	// index. The part of a row that does not fit into a page has whole pages of its own.
 	{"SQLite", 63.5, 0, 1, 18 / filled, func(n float64) float64 {
 		const index, usable, apart, least = 24 / filled, 4088, 4092, 489
 		row, pages := n+24, 0.0
@@ -62,7 +64,8 @@ var engines = []engine{
 	}},
 }
 
-// perMark is the bytes of a mark, with its fingerprint and result. base is those of the mark alone.
+// perMark returns the bytes of a mark with its fingerprint and result. base is the bytes of the
+// mark alone.
 func (o *Options) perMark(e engine, base float64) float64 {
 	if o.Fingerprint {
 		base += e.fingerprint
@@ -73,7 +76,7 @@ func (o *Options) perMark(e engine, base float64) float64 {
 	return base
 }
 
-// sql is the plan of each database and retention.
+// sql returns the plan for each database and retention.
 func (o *Options) sql() (plans []SQL) {
 	for _, e := range engines {
 		rows := math.Ceil(o.keys())

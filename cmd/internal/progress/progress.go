@@ -104,7 +104,8 @@ func (a above) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// Stop removes the bar. After it has returned, only Say writes. Stop may be called more than once.
+// Stop removes the bar. After Stop has returned, only Say writes. Stop may be called more than
+// once.
 func (m *Meter) Stop() {
 	if m == nil {
 		return
@@ -159,7 +160,7 @@ func (m *Meter) erase() {
 	}
 }
 
-// text says how far the work is, how fast it is, and how long the rest takes.
+// text describes how far the work is, how fast it is, and how long the rest will take.
 func (m *Meter) text(done int64, took time.Duration) string {
 	parts := []string{m.what}
 	rate := float64(done) / took.Seconds()

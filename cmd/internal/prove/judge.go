@@ -135,7 +135,7 @@ func (r *Report) summary() string {
 	return strings.Join(all, " ")
 }
 
-// describe lists the first of them.
+// describe lists the first of these messages.
 func describe(all []Wrong) string {
 	var texts []string
 	for _, w := range all[:min(examples, len(all))] {

@@ -19,7 +19,7 @@ import (
 // startTime is how long the program may take until it listens.
 const startTime = 30 * time.Second
 
-// program is the tested program. It runs, except between a kill and the next start.
+// program is the tested program. It is running, except between a kill and the next start.
 type program struct {
 	args   []string
 	env    []string
@@ -88,7 +88,7 @@ func (p *program) listening(ctx context.Context, ended <-chan struct{}) error {
 	}
 }
 
-// failed says how the program ended without a kill; nil if it did not.
+// failed returns an error if the program has ended without a kill, and nil otherwise.
 func (p *program) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

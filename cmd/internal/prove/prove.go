@@ -54,7 +54,8 @@ func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err er
 	return r, nil
 }
 
-// prepare chooses where the program listens, and tells the program in its environment.
+// prepare chooses the address on which the program must listen, and passes it in the program's
+// environment.
 func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, target string,
 	err error) {
 	p = &program{args: o.Program, output: new(cli.LastOutput),
@@ -102,7 +103,7 @@ func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string
 	})
 	err = p.harass(ctx, o, random, killed)
 	if err == nil {
-		// what is left must get through without kills
+		// the remaining messages must get through without kills
 		settle := time.AfterFunc(o.Settle, cancel)
 		defer settle.Stop()
 	} else {
@@ -116,11 +117,12 @@ func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string
 	return err
 }
 
-// afterwards is how long effects may come after the last acknowledgement, or after another effect.
+// afterwards is how long after the last acknowledgement or the last effect another effect may come.
 const afterwards = 2 * time.Second
 
-// settle waits for effects that come after their acknowledgement, until none has come for a while.
-// It waits longer for a program that consumes a topic, because that has to catch up.
+// settle waits for effects that come after their message was acknowledged, until none has come for
+// a while. It waits longer for a program that consumes a topic, because such a program has to catch
+// up.
 func (o *Options) settle(ctx context.Context, p *program, done *effects) error {
 	patience := afterwards
 	if o.Topic != "" {

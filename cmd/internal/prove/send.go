@@ -40,7 +40,8 @@ func newSender(url string, workers int) *sender {
 }
 
 // order returns the ids in the order in which they are sent. Half of the duplicates come right
-// after the first message, so that both are under way at once. The others come anywhere after it.
+// after the message that they repeat, so that both are under way at once. The other half come
+// anywhere after it.
 func order(ids []string, duplicates float64, random *rand.Rand) []string {
 	type position struct {
 		id string

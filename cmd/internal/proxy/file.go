@@ -38,14 +38,14 @@ type Route struct {
 
 // Hook is a path that receives the webhooks of a provider.
 type Hook struct {
-	// Path receives the events. To is the path at the service; default: the same path.
+	// Path receives the events. To is the path at the service. Default: the same path.
 	Path string `yaml:"path"`
 	To   string `yaml:"to"`
 	// Provider is the preset. Endpoint names the receiver of the events and is part of every key.
 	Provider string   `yaml:"provider"`
 	Endpoint string   `yaml:"endpoint"`
 	Secrets  []Secret `yaml:"secrets"`
-	// URL is the public one, for twilio and square; WebhookIDs are for paypal.
+	// URL is the public URL, for twilio and square; WebhookIDs are for paypal.
 	URL        string   `yaml:"url"`
 	WebhookIDs []string `yaml:"webhook-ids"`
 	// Events are the types that the service handles; default: all.
@@ -55,7 +55,8 @@ type Hook struct {
 	Relabelled bool          `yaml:"relabelled"`
 }
 
-// Secret says where a secret is: in an environment variable or a file, never in the settings.
+// Secret names the place of a secret: an environment variable or a file. The secret itself is never
+// in the settings.
 type Secret struct {
 	Env  string `yaml:"env"`
 	File string `yaml:"file"`
@@ -113,8 +114,8 @@ func (o *Options) readFile() error {
 	return errors.Join(all...)
 }
 
-// decode reads YAML or JSON. It compacts JSON first, because YAML refuses tabs. An unknown name is
-// an error.
+// decode reads YAML or JSON. It compacts JSON first, because a YAML parser refuses tabs. An unknown
+// name is an error.
 func decode(data []byte, into any) error {
 	if json.Valid(data) {
 		var compact bytes.Buffer

@@ -107,8 +107,9 @@ type (
 )
 
 // forward returns the handler of a verified event: the service gets the request as the provider
-// sent it. Only a 2xx completes the event. After anything else the provider sends it again: a 4xx
-// may be a mistake of the service, and acknowledging the event would lose it.
+// sent it. Only a 2xx completes the event. After any other answer the provider sends the event
+// again: even a 4xx may be a mistake of the service, and acknowledging the event would then lose
+// it.
 func (h *Hook) forward(u *upstream) webhook.Handler {
 	return func(ctx context.Context, d *webhook.Delivery) error {
 		in, _ := ctx.Value(requestKey{}).(*http.Request)
@@ -127,7 +128,8 @@ func (h *Hook) forward(u *upstream) webhook.Handler {
 	}
 }
 
-// deliver forwards the request. If the service's answer breaks off, its status still counts.
+// deliver forwards the request. If the body of the service's answer breaks off, its status still
+// counts.
 func (u *upstream) deliver(w *statusOnly, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http

@@ -150,8 +150,8 @@ func (o *Options) check() error {
 	return errors.Join(append(all, o.checkPaths(), o.tryOut())...)
 }
 
-// checkUpstream accepts only a scheme and a host: a path would change what a webhook's signature or
-// a client's URL means.
+// checkUpstream accepts only a scheme and a host, because a path would change the meaning of a
+// webhook's signature or of a client's URL.
 func (o *Options) checkUpstream() error {
 	if o.Upstream == "" {
 		return errors.New("--upstream is missing")

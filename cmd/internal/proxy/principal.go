@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Principal says how the proxy tells clients apart. Exactly one way is required: two clients that
-// share a key would see each other's answers.
+// Principal says how the proxy tells clients apart. Exactly one way is required, because otherwise
+// two clients that use the same key would see each other's answers.
 type Principal struct {
 	// Header names a header with the client's name, or with a secret that only the client has.
 	Header string
@@ -122,7 +122,7 @@ func publicKey(data []byte) (key any, methods []string, err error) {
 	return nil, nil, fmt.Errorf("has a key of the kind %T, which no token is signed with", key)
 }
 
-// scope returns whose request it is. The empty scope gets 401.
+// scope returns the client that a request belongs to. The empty scope gets 401.
 func (p *Principal) scope(r *http.Request) (string, error) {
 	switch {
 	case p.Unscoped:
@@ -143,8 +143,8 @@ func (p *Principal) scope(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// single returns the value of a header that occurs once. With two lines, the service might believe
-// the other one.
+// single returns the value of a header that occurs once. If the header had two lines, the service
+// might believe the line that the proxy does not use.
 func single(r *http.Request, name string) string {
 	if values := r.Header.Values(name); len(values) == 1 {
 		return values[0]

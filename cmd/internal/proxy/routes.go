@@ -24,9 +24,9 @@ type location struct {
 	only    bool // no other location may serve the path: it is a webhook's
 }
 
-// router finds the location of a request. It compares paths as a service might: decoded, without
-// dots and doubled slashes. For webhooks it ignores case and a slash at the end. Otherwise another
-// spelling of a webhook's path would reach the service unverified.
+// router finds the location of a request. It compares paths as a service might compare them:
+// decoded, without dots and doubled slashes. For webhooks it ignores case and a slash at the end.
+// Otherwise another spelling of a webhook's path would reach the service unverified.
 type router struct{ locations []location }
 
 func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// covers reports whether a path of the settings equals a request's path, or is its prefix.
+// covers reports whether a path in the settings equals a request's path, or is a prefix of it.
 func covers(p, at string) bool {
 	return at == p || strings.HasSuffix(p, "/") && (strings.HasPrefix(at, p) || at+"/" == p)
 }
@@ -144,8 +144,9 @@ func (o *Options) route(run httpadapter.Runner, s *site, r *Route) (http.Handler
 	return m.Handler(s.upstream), nil
 }
 
-// irreversible records that the service may do what cannot be undone. An answer that is not stored
-// then leaves the key uncertain, unless its status says that nothing began.
+// irreversible records, before the service gets the request, that the service may do what cannot be
+// undone. If the service's answer is not stored, the key is then left uncertain, unless the status
+// says that nothing began.
 func irreversible(next http.Handler, keep func(int) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -165,7 +166,7 @@ func irreversible(next http.Handler, keep func(int) bool) http.Handler {
 	})
 }
 
-// refusals passes the status of an answer to refused.
+// refusals calls refused with the status of an answer.
 type refusals struct {
 	http.ResponseWriter
 	refused func(status int)

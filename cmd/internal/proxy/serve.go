@@ -73,7 +73,7 @@ func (o *Options) drain(ctx context.Context, s *site, server *http.Server) error
 	return errors.Join(errCut, err)
 }
 
-// admin serves operators. It shows no keys and no clients.
+// admin serves operators. Its pages show no keys and no clients.
 func (o *Options) admin(s *site, client redis.UniversalClient, draining *atomic.Bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -31,7 +31,8 @@ type site struct {
 	dedupers []*dedup.Deduper
 }
 
-// tryOut builds the site on a store in memory: this finds errors before anything is connected.
+// tryOut builds the site on a store in memory, which finds errors in the settings before anything
+// is connected.
 func (o *Options) tryOut() error {
 	if o.target == nil { // check reports this error
 		return nil
@@ -66,7 +67,7 @@ func (o *Options) build(store dedup.Store, log *slog.Logger) (*site, error) {
 // resultLimit is the default of dedup.Config.ResultLimit.
 const resultLimit = 256 << 10
 
-// runner makes the Deduper of a group of locations, and measures it under this name.
+// runner makes the Deduper for a group of locations, and registers its metrics under this name.
 func (s *site) runner(name string, store dedup.Store,
 	cfg dedup.Config) (httpadapter.Runner, error) {
 	m, err := telemetry.NewMetrics(s.provider, telemetry.Config{Name: name, Window: cfg.Window})
@@ -114,8 +115,8 @@ func (s *site) measure() error {
 	return errors.Join(s.registry.Register(s.requests), s.registry.Register(s.seconds))
 }
 
-// count measures what a location answers. It labels the metrics with the path in the settings: the
-// number of series does not grow with what clients send.
+// count measures what a location answers. It labels the metrics with the path from the settings, so
+// the number of series does not depend on the paths that clients send.
 func (s *site) count(path string, next http.Handler) http.Handler {
 	label := prometheus.Labels{"path": path}
 	return promhttp.InstrumentHandlerDuration(s.seconds.MustCurryWith(label),

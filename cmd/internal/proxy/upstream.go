@@ -21,12 +21,13 @@ import (
 
 // Headers that the service gets. Only the proxy sets them.
 const (
-	// keyHeader is dedup.Attempt.DownstreamKey, the same in every attempt of one operation.
+	// keyHeader holds dedup.Attempt.DownstreamKey, which is the same in every attempt of one
+	// operation.
 	keyHeader = "Onceward-Key"
-	// attemptHeader is the number of the attempt: above 1, an earlier attempt may have had its
-	// effect.
+	// attemptHeader holds the number of the attempt. If that is above 1, an earlier attempt may
+	// have had its effect.
 	attemptHeader = "Onceward-Attempt"
-	// webhookHeader is the endpoint of a verified webhook.
+	// webhookHeader holds the endpoint of a verified webhook.
 	webhookHeader = "Onceward-Webhook"
 )
 
@@ -92,7 +93,7 @@ func dropOwn(h http.Header) {
 	}
 }
 
-// setHeaders tells the service what it may know of the claim in ctx.
+// setHeaders tells the service those facts about the claim in ctx that it may know.
 func setHeaders(ctx context.Context, h http.Header) {
 	attempt, ok := dedup.FromContext(ctx)
 	if !ok {
@@ -106,9 +107,9 @@ func setHeaders(ctx context.Context, h http.Header) {
 }
 
 // hideKey spells the names of Idempotency-Key in lower case, which means the same to the service.
-// http.Transport looks for its own spelling. If it finds that, it sends a request without a body
-// again when the connection breaks. A service that died after the effect would then run it twice,
-// and the proxy would not know of the second attempt.
+// http.Transport looks for its own spelling. If it finds that spelling, it sends a request without
+// a body again when the connection breaks. A service that died after the effect would then run the
+// effect twice, and the proxy would not know of the second attempt.
 func hideKey(h http.Header) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -121,7 +122,8 @@ func hideKey(h http.Header) {
 // errNotSent reports that a request has not reached the service.
 var errNotSent = errors.New("the service cannot be reached")
 
-// transport marks an error that came before there was a connection: nothing can have happened then.
+// transport marks errors that came before there was a connection, because the service can have done
+// nothing then.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -135,8 +137,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// fail answers when the service has not answered. The answer is not stored: the key is free, or
-// uncertain if the route is irreversible.
+// fail answers for a service that has not answered. This answer is not stored: the key becomes
+// free, or uncertain if the route is irreversible.
 func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	notSent := errors.Is(err, errNotSent)
@@ -168,8 +170,8 @@ func problem(w http.ResponseWriter, status int, detail string) {
 }
 
 // ServeHTTP passes a request on. If the request has a key, its connection is never switched to
-// another protocol. An answer that is too large to store ends here: httpadapter answers in its
-// place.
+// another protocol. ServeHTTP cuts off an answer that is too large to store, and httpadapter then
+// sends an answer of its own.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, keyed := dedup.FromContext(r.Context()); !keyed {
 		u.proxy.ServeHTTP(w, r)

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// fate says what happened to a dead letter.
+// fate is what happened to a dead letter.
 type fate string
 
 const (
@@ -70,7 +70,7 @@ func (l *deadLetter) at() string {
 	return fmt.Sprintf("%s/%d@%d", l.Topic, l.Partition, l.Offset)
 }
 
-// line is the printed line: all foreign text is quoted.
+// line returns the printed line, in which all foreign text is quoted.
 func (v *View) line() string {
 	s := fmt.Sprintf("%-8s id=%q from=%q at=%s scope=%q attempts=%q record=%s error=%q",
 		v.Fate, v.ID, v.From, v.At, v.Scope, v.Attempts, v.Record, v.Error)
@@ -80,7 +80,7 @@ func (v *View) line() string {
 	return s
 }
 
-// report prints the fate of a dead letter, and logs who has sent it.
+// report prints the fate of a dead letter, and logs who has sent it again.
 func (r *run) report(l *deadLetter, f fate, reason error) {
 	v := l.view(f, reason)
 	if r.options.JSON {
@@ -100,7 +100,7 @@ func (o *Options) wanted(l *deadLetter) bool {
 		(o.Error == "" || strings.Contains(l.Header(kafkaadapter.HeaderError), o.Error))
 }
 
-// leave is the reason why a dead letter stays where it is.
+// leave is an error with the reason why a dead letter stays where it is.
 type leave struct{ error }
 
 func (l leave) Unwrap() error { return l.error }
@@ -134,14 +134,15 @@ func (r *run) prepare(ctx context.Context, l *deadLetter) (*kafkaadapter.Message
 	if err := r.lookUp(ctx, l); err != nil {
 		return nil, err
 	}
-	// Unrecorded: lookUp has already left messages whose missing record is a risk.
+	// The option Unrecorded is safe here because lookUp has already left the messages whose missing
+	// record is a risk.
 	return kafkaadapter.Replay(ctx, r.store.dedup, l.Message,
 		kafkaadapter.Unrecorded())
 }
 
-// lookUp leaves a message if it may have been processed since it was parked: a success is on record
-// only for the window. A message without a record may also mean that the store or the namespace is
-// not the consumer's: then no message has a record.
+// lookUp leaves a message where it is if it may have been processed since it was parked, because a
+// success is on record only for the window. A message without a record may also mean that the store
+// or the namespace is not the consumer's: then no message has a record.
 func (r *run) lookUp(ctx context.Context, l *deadLetter) error {
 	if l.id == "" {
 		return nil

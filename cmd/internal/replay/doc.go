@@ -8,10 +8,10 @@
 // that the message was processed, or sends it once more as a duplicate.
 //
 // Some messages are left where they are: their key is uncertain or in flight, they are not dead
-// letters, or a filter leaves them out. They stay ahead of the committed offset. The offset's
-// metadata names the later ones that are done. So a later run does not lose the messages that were
-// left, and does not send the done ones again. Sending them again would be harmless only as long as
-// their records live.
+// letters, or a filter leaves them out. The committed offset stays before the first of these. Its
+// metadata names the later messages that are done. So a later run does not lose the messages that
+// were left, and does not send the done ones again. Sending the done ones again would be harmless
+// only as long as their records live.
 //
 // A lease in Redis keeps two runs from replaying the same topic at the same time.
 package replay

@@ -18,7 +18,7 @@ const (
 // span is a range of offsets; to is not in it.
 type span struct{ from, to int64 }
 
-// finished says which offsets of a partition are done: all below next, and those in ahead.
+// finished holds which offsets of a partition are done: all offsets below next, and those in ahead.
 type finished struct {
 	next  int64
 	ahead []span // sorted, with gaps between each other and after next
@@ -57,8 +57,9 @@ func (p *finished) with(from, to int64) finished {
 	return out
 }
 
-// text is the metadata of the committed offset. For each span it has the number of offsets that are
-// left before the span, and the length of the span: "onceward-replay/1 2+5 1+1".
+// text is the metadata of the committed offset. For each span it has two numbers: how many offsets
+// are left out between the span before, or the committed offset, and this span, and how long the
+// span is. An example: "onceward-replay/1 2+5 1+1".
 func (p *finished) text() string {
 	if len(p.ahead) == 0 {
 		return ""

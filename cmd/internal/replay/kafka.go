@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxMessage is so large that only the brokers limit the size of a message: a message that came
-	// from a topic should fit into it again.
+	// maxMessage is so large that only the brokers limit the size of a message, because a message
+	// that came from a topic should fit into that topic again.
 	maxMessage = 64 << 20
 	// tries is how often the run sends a message, or commits an offset, before it gives up.
 	tries     = 5
@@ -63,8 +63,8 @@ func openKafka(ctx context.Context, o *Options) (*kafka, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.ProducerBatchMaxBytes(maxMessage),
 		kgo.RecordPartitioner(homePartitioner{kgo.StickyKeyPartitioner(nil)}),
-		// A second copy of a message is a duplicate anyway. Without idempotent writes, the command
-		// needs no right to them.
+		// A second copy of a message is a duplicate anyway. Because the writes are not idempotent,
+		// the command does not need the right to make idempotent writes.
 		kgo.DisableIdempotentWrite(),
 		kgo.RecordRetries(tries), kgo.RecordDeliveryTimeout(messageTime/2),
 		kgo.MetadataMinAge(retryTime), // each try waits for new metadata
@@ -135,8 +135,8 @@ func (k *kafka) parts(ctx context.Context, topic, group string) ([]*part, error)
 	return all, nil
 }
 
-// committed returns the offsets of the group. It refuses a group with members: the offsets belong
-// to these.
+// committed returns the offsets of the group. It refuses a group with members, because the offsets
+// belong to these members.
 func (k *kafka) committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
 	described, err := k.admin.DescribeGroups(ctx, group)
 	if err != nil {
@@ -153,7 +153,7 @@ func (k *kafka) committed(ctx context.Context, group string) (kadm.OffsetRespons
 }
 
 // commit returns when the broker has stored which offsets of a partition are done. Brokers refuse
-// it if the group has members.
+// the commit if the group has members.
 func (k *kafka) commit(ctx context.Context, topic, group string, number int32,
 	done finished) error {
 	var offsets kadm.Offsets

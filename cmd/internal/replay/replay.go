@@ -105,8 +105,8 @@ func (r *run) close() {
 	}
 }
 
-// watched runs with a progress bar on a terminal. Elsewhere the lines about the messages show the
-// progress.
+// watched calls run, and shows a progress bar on a terminal. Elsewhere the lines about the messages
+// show the progress.
 func (r *run) watched(ctx context.Context) error {
 	if !progress.OnTerminal(r.errOut) {
 		return r.run(ctx)
@@ -178,7 +178,7 @@ func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error 
 	case r.lock.Err() != nil:
 		return r.unlocked()
 	}
-	// the offsets that were skipped hold no message
+	// the skipped offsets hold no message
 	p.done = p.done.with(p.position, min(m.Offset, p.end))
 	if m.Offset >= p.end {
 		p.position = p.end

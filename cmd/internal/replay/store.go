@@ -16,7 +16,7 @@ import (
 const (
 	// lockTTL is how long the lock of a killed run keeps the next run away.
 	lockTTL = 30 * time.Second
-	// hold is how long a former owner of a freed key is kept from writing.
+	// hold is how long after a key was freed its former owner is kept from writing.
 	hold = time.Hour
 )
 
@@ -50,8 +50,9 @@ func openStore(ctx context.Context, o *Options) (_ *store, err error) {
 	return &store{opened, d}, err
 }
 
-// lock keeps other runs away from the topic. With two runs, one could free a key right after the
-// message of the other one has succeeded under it. The returned context ends when the lock is lost.
+// lock keeps other runs away from the topic. With two runs at once, one run could free a key right
+// after the other run's message has succeeded under that key. The returned context ends when the
+// lock is lost.
 func (s *store) lock(ctx context.Context, o *Options) (context.Context, func(), error) {
 	leases, err := lease.New(s.Redis, lease.Options{})
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *store) lock(ctx context.Context, o *Options) (context.Context, func(), 
 	}, nil
 }
 
-// unchanged is a store that a dry run cannot change: Forget only returns what it would return.
+// unchanged is a store that a dry run cannot change. Its Forget changes nothing, and returns what
+// the store's Forget would return.
 type unchanged struct{ dedup.Store }
 
 // Forget implements dedup.Store.

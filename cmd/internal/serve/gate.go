@@ -13,7 +13,7 @@ import (
 
 const (
 	// cookiePrefix precedes a random part. Browsers send cookies to all ports of a host, so without
-	// it the pass of one console would replace that of another.
+	// the random part the pass of one console would replace the pass of another.
 	cookiePrefix = "onceward_pass_"
 	// maxPasses is how many browsers are let in. One more replaces the first.
 	maxPasses = 16
@@ -22,7 +22,8 @@ const (
 // gate lets in a browser that opens the printed address. Each address works once.
 type gate struct {
 	next http.Handler
-	// fresh receives each new token: the first one, and the next one when a token is used up.
+	// fresh is called with each new token: first with the initial token, and then with the next
+	// token whenever one is used up.
 	fresh func(token string)
 
 	cookie string // the name of the cookie with the pass
@@ -40,7 +41,8 @@ func newGate(next http.Handler, fresh func(token string)) *gate {
 	return g
 }
 
-// renew makes the next token. The caller holds the lock, or is alone.
+// renew makes the next token. The caller holds the lock, or is the only goroutine that knows the
+// gate.
 func (g *gate) renew() {
 	g.token = rand.Text()
 	g.fresh(g.token)
@@ -50,7 +52,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// The first address contains a token. The console sets its own policy.
+	// The first address contains a token. The console replaces the Content-Security-Policy that is
+	// set here by its own.
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if !loopback.Is(r.Host) {
@@ -71,7 +74,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// byToken gives the browser a pass in exchange for the token, which is used up by that.
+// byToken gives the browser a pass in exchange for the token. The token is then used up.
 func (g *gate) byToken(w http.ResponseWriter, token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,7 +116,7 @@ func (g *gate) knows(pass string) bool {
 	return slices.ContainsFunc(g.passes, func(p string) bool { return same(p, pass) })
 }
 
-// same compares in a time that does not depend on the texts.
+// same compares two texts in a time that does not depend on what they contain.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

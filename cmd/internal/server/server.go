@@ -32,7 +32,8 @@ import (
 
 // Options are the flags. Use them after Check.
 type Options struct {
-	// Redis is a URL. With Cluster it names a Cluster, and with ?master_name= it names Sentinels.
+	// Redis is a URL. With Cluster, the URL names nodes of a Cluster; with ?master_name= it names
+	// Sentinels.
 	Redis   string
 	Cluster bool
 	// SQL is a DSN; see Flags.
@@ -54,11 +55,11 @@ type engine struct {
 	secret      string
 }
 
-// inRedis and inSQL are the settings that belong to only one kind of server.
+// inRedis and inSQL name the settings that belong to only one kind of server.
 var (
 	inRedis = []string{"redis", "cluster", "redis-password-env", "prefix", "secret-env"}
 	inSQL   = []string{"sql", "schema", "table"}
-	// Names are the settings of both.
+	// Names are the settings of both kinds of servers.
 	Names = slices.Concat(inRedis, inSQL)
 )
 
@@ -94,7 +95,7 @@ func (o *Options) SQLFlags(f *cli.Flags) {
 	f.Setting("sql")
 }
 
-// errRedis and errSQL show only the expected form: the text may contain a password.
+// errRedis and errSQL quote only the expected form, because the given text may contain a password.
 var (
 	errRedis = errors.New(
 		"--redis is not a URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
@@ -250,8 +251,8 @@ func redisFault(err error) error {
 // Dialect is the dialect of --sql.
 func (o *Options) Dialect() sqladapter.Dialect { return o.engine.dialect }
 
-// OpenSQL makes a pool, which connects when it is first used. With patient, SQLite waits for other
-// writers, unless the DSN has parameters of its own.
+// OpenSQL makes a pool, which connects when it is first used. If patient is set, SQLite waits for
+// other writers, unless the DSN has parameters of its own.
 func (o *Options) OpenSQL(patient bool) (*sql.DB, error) {
 	if o.engine.dialect == sqladapter.SQLite {
 		dsn := o.engine.dsn
@@ -345,7 +346,7 @@ func (o *Options) readSQLite(dsn string) error {
 	return nil
 }
 
-// Hide removes passwords from a text. It is the last guard, for texts of drivers.
+// Hide removes passwords from a text. It is the last safeguard, for texts that come from drivers.
 func (o *Options) Hide(text string) string {
 	const least = 4 // shorter ones occur in half of all words
 	secrets := []string{o.password, o.engine.secret}
@@ -361,8 +362,8 @@ func (o *Options) Hide(text string) string {
 	return text
 }
 
-// Unanswered adds to a timeout, or to a connection that the server has closed, which server did not
-// answer and why that may be. It returns other errors unchanged.
+// Unanswered extends two kinds of errors, a timeout and a connection that the server has closed: it
+// adds which server did not answer, and why that may be. It returns other errors unchanged.
 func (o *Options) Unanswered(err error) error {
 	addrs, _ := o.addrs() // without addresses, it says "the server"
 	return Unanswered(err, addrs...)
@@ -385,8 +386,9 @@ func Unanswered(err error, addrs ...string) error {
 	return fmt.Errorf("%w: no answer in time from %s: it hangs, or is cut off, or one side alone speaks TLS", err, where)
 }
 
-// CutOff closes c when ctx is canceled before stop is called. go-redis ignores the context while it
-// reads: after Ctrl-C it would wait until the timeout of a server that hangs.
+// CutOff closes c when ctx is canceled before stop is called. Without it, go-redis would go on
+// waiting for a server that hangs after Ctrl-C, until its timeout, because it ignores the context
+// while it reads.
 func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) { // the error of a deadline says more
@@ -396,8 +398,8 @@ func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 }
 
 // Local reports whether the server is on this machine, as far as its address shows. For a Cluster
-// it checks all named nodes, for Sentinels their addresses. It connects to nothing. Use it after
-// Check.
+// it checks all nodes that the URL names, and for Sentinels it checks their addresses. It connects
+// to nothing. Use it after Check.
 func (o *Options) Local() (bool, error) {
 	addrs, err := o.addrs()
 	for _, addr := range addrs {

@@ -15,9 +15,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Claimed is httpadapter.Claimed with the spans and links of [telemetry.Do]. The span of the
-// request, if there is one, is their parent. With a nil tracer Claimed is httpadapter.Claimed. Its
-// errors are always those of httpadapter.Claimed.
+// Claimed returns what httpadapter.Claimed returns, with the spans and links of [telemetry.Do]. The
+// span of the request, if there is one, is their parent. With a nil tracer, Claimed is the same as
+// httpadapter.Claimed. Its errors are always those of httpadapter.Claimed.
 func Claimed(t *telemetry.Tracer, d *dedup.Deduper) (httpadapter.Runner, error) {
 	plain, err := httpadapter.Claimed(d)
 	if err != nil || t == nil {
@@ -38,8 +38,8 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 	if effect == nil {
 		return r.Runner.Run(ctx, key, nil, opts...)
 	}
-	// The adapter's label is for people. The label of the span replaces it: otherwise a retry would
-	// have no link to the first attempt.
+	// The adapter's label is for people. The label of the span replaces it, because otherwise a
+	// retry would have no link to the first attempt.
 	opts = append(slices.Clip(opts), func(r *dedup.Request) { r.Label = "" })
 	return telemetry.DoResult(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
@@ -48,8 +48,8 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 }
 
 // Handler reads the trace context from the headers of a request, and puts it into the request's
-// context. You do not need it with otelhttp, which does so, too, and has a span for the request. A
-// nil propagator is that of W3C's Trace Context.
+// context. You do not need it with otelhttp, which also does this and makes a span for the request.
+// A nil propagator is that of W3C's Trace Context.
 func Handler(p propagation.TextMapPropagator, next http.Handler) http.Handler {
 	p = orDefault(p)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -102,9 +102,9 @@ func (m *Metrics) count(err error) {
 	m.handled.Add(context.Background(), 1, m.ok...)
 }
 
-// Observe has the progress of a consumer collected, until Close. progress is the method Progress of
-// its driver, and costs a few locks for each partition. A Metrics observes one consumer: a nil
-// progress and a second one are errors.
+// Observe adds the progress of a consumer to each collection, until Close. The argument progress is
+// the method Progress of the consumer's driver; a call costs a few locks for each partition. A
+// Metrics observes one consumer, so a nil progress and a second consumer are errors.
 func (m *Metrics) Observe(progress func() []kafkaadapter.Progress) error {
 	if progress == nil {
 		return errors.New("kafkametric: progress is nil")

@@ -48,8 +48,8 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 // Trace returns the configuration with spans around its hooks and handlers. A message that runs has
 // these spans:
 //
-//   - claim TOPIC, when its claim is asked for, below the context that its producer has sent. It
-//     has no duration, because messages are claimed in batches;
+//   - claim TOPIC, when its claim is requested, below the context that the message's producer has
+//     sent. It has no duration, because messages are claimed in batches;
 //   - process TOPIC, around the handler, whose context has this span. It has a link to the
 //     producer's context. In a first attempt it is below the claim. In a retry or a takeover it is
 //     below the producer's context, and has one more link, to the claim of the first attempt. A
@@ -60,12 +60,12 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 //
 // A duplicate has the span skip TOPIC, below its own claim and with a link to the first claim. In
 // the same way a parked message has park TOPIC, and a message that waits for its next attempt in a
-// topic of Attempts.Delayed has delay TOPIC. The record's label, 55 bytes, has the context of the
-// first claim. So the links between processes, and those of duplicates, need dedup.Config.Labels.
-// redisadapter's layout Compact keeps no label of a finished key, and a claim that is not sampled
-// writes none. If cfg.Label is set, Trace keeps it, and there are no links.
+// topic of Attempts.Delayed has delay TOPIC. The context of the first claim is kept in the record's
+// label, which takes 55 bytes. So the links between processes, and the links of duplicates, need
+// dedup.Config.Labels. redisadapter's layout Compact keeps no label of a finished key, and a claim
+// that is not sampled writes none. If cfg.Label is set, Trace keeps it, and there are no links.
 //
-// Ids, keys and texts of errors are in no attribute.
+// No attribute contains an id, a key or the text of an error.
 func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
 	if cfg.Label == nil {
 		cfg.Label = func(m *kafkaadapter.Message) string { return t.spans.Claim(message(m)) }
@@ -143,7 +143,7 @@ func message(m *kafkaadapter.Message) span.Message {
 	}
 }
 
-// incoming are the headers of a message that was received.
+// incoming gives access to the headers of a received message.
 type incoming struct{ m *kafkaadapter.Message }
 
 func (h incoming) Get(key string) string { return h.m.Header(key) }

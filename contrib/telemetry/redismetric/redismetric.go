@@ -57,7 +57,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 				severityKey.String(s.String()))
 		}
 	}
-	// If the series appeared with its first event, a rule that asks for its increase would miss
+	// If a series appeared only with its first event, a rule that asks for its increase would miss
 	// that event.
 	m.findings.Add(context.Background(), 0, m.found["evicted_keys"][preflight.Warning]...)
 	return m, maker.Err()
@@ -66,8 +66,9 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 // other stands for a code that this version does not know.
 const other = "other"
 
-// OnFinding is for redisadapter.Options.OnFinding. With it the store no longer logs findings, whose
-// texts say what to do. To log them too, call this in a function of your own that also logs.
+// OnFinding counts a finding. Set it as redisadapter.Options.OnFinding; the store then no longer
+// logs findings, whose texts say what to do. To log them too, call OnFinding in a function of your
+// own that also logs.
 func (m *Metrics) OnFinding(f preflight.Finding) {
 	found, known := m.found[f.Code]
 	if !known {
@@ -76,8 +77,8 @@ func (m *Metrics) OnFinding(f preflight.Finding) {
 	m.findings.Add(context.Background(), 1, found[min(f.Severity, preflight.Critical)]...)
 }
 
-// ObserveStore has the health of a store collected, until Close. It makes no round trip. A Metrics
-// observes one store: a nil store and a second one are errors.
+// ObserveStore adds the health of a store to each collection, until Close. It makes no round trip.
+// A Metrics observes one store, so a nil store and a second store are errors.
 func (m *Metrics) ObserveStore(store *redisadapter.Store) error {
 	if store == nil {
 		return errors.New("redismetric: the store is nil")

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Base comes before the name of a problem in its type. The page says what each one means.
+// Base comes before the name of a problem in its type. The page at Base says what each problem
+// means.
 const Base = "https://github.com/onceward/onceward/blob/main/docs/reference/http.md#"
 
 // Problem is one answer.
@@ -25,13 +26,13 @@ type Problem struct {
 	// Instance is a URI that names what this request is about. Default none.
 	Instance string
 	// RetryAfter is how long a client should wait before it sends the request again. It is
-	// rounded up to whole seconds. Default 0: the answer does not say.
+	// rounded up to whole seconds. Default 0: the answer names no time.
 	RetryAfter time.Duration
-	// Final says that every retry will get the same answer: Do-Not-Retry is sent.
+	// Final means that every retry will get the same answer, so the header Do-Not-Retry is sent.
 	Final bool
 }
 
-// body has the members of RFC 9457, by their names there.
+// body has the members of problem details, with their names from RFC 9457.
 type body struct {
 	Type     string `json:"type"`
 	Title    string `json:"title"`
@@ -40,12 +41,12 @@ type body struct {
 	Instance string `json:"instance,omitempty"`
 }
 
-// described are the headers that describe a body, which would be wrong for the one that is sent.
+// described lists headers that describe a body. They would be wrong for the body that is sent.
 var described = []string{"Content-Length", "Content-Encoding", "Content-Language",
 	"Content-Disposition", "Etag", "Last-Modified"}
 
 // Write answers with p, as problem details. Headers that are already set are sent, too, except
-// those that describe another body.
+// headers that describe another body.
 func (p Problem) Write(w http.ResponseWriter) {
 	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status,
 		Detail: p.Detail, Instance: p.Instance})
@@ -55,7 +56,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 	p.WriteBody(w, "application/problem+json", append(data, '\n'))
 }
 
-// WriteBody is Write with another body.
+// WriteBody does what Write does, with another body.
 func (p Problem) WriteBody(w http.ResponseWriter, contentType string, data []byte) {
 	h := w.Header()
 	for _, name := range described {
@@ -73,7 +74,7 @@ func (p Problem) WriteBody(w http.ResponseWriter, contentType string, data []byt
 	_, _ = w.Write(data) // the client may have gone
 }
 
-// Seconds is d in whole seconds, rounded up.
+// Seconds returns d in whole seconds, rounded up.
 func Seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }

@@ -36,8 +36,9 @@ func (w *worker) runAtomic(ctx context.Context) error {
 	return w.consume(ctx, cfg)
 }
 
-// atomically is the handler that a user would write, with the points where it is killed. Marks have
-// no Observer, so it notifies one itself. It reports whether the message was the first of its id.
+// atomically is the handler that a user would write, plus the points where the demo kills it. A
+// Ledger of marks has no Observer, so atomically notifies the parent's Observer itself. It reports
+// whether the message was the first of its id.
 func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *kafkaadapter.Message,
 	victim Point) (bool, error) {
 	tx, err := w.ledger.DB.BeginTx(ctx, nil)

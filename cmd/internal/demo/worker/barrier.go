@@ -24,7 +24,7 @@ func newBarrier() *barrier {
 	return &barrier{inside: make(map[string]struct{}), changed: make(chan struct{})}
 }
 
-// arm makes the next handler that enters a victim.
+// arm makes the next handler that enters the victim.
 func (g *barrier) arm(p Point) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +72,7 @@ func (g *barrier) settle(ctx context.Context) bool {
 	return true
 }
 
-// leave says that key is recorded, or had no effect. It may be called more than once.
+// leave notes that key is recorded, or had no effect. It may be called more than once.
 func (g *barrier) leave(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,7 +80,7 @@ func (g *barrier) leave(key string) {
 	g.change()
 }
 
-// failed says that key had no effect. If its handler was the victim at point p, the barrier opens
+// failed notes that key had no effect. If its handler was the victim at point p, the barrier opens
 // and is armed again.
 func (g *barrier) failed(key string, p Point) {
 	g.mu.Lock()

@@ -18,7 +18,7 @@ import (
 // closeTime bounds how long the Deduper drains after the adapter has ended.
 const closeTime = 2 * time.Second
 
-// runClaimed consumes with lease and record in Redis, and the effect in the ledger.
+// runClaimed consumes with the lease and the record in Redis, and with the effect in the ledger.
 func (w *worker) runClaimed(ctx context.Context) error {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.cfg.Redis})
 	defer client.Close() //nolint:errcheck // the process ends
@@ -83,8 +83,8 @@ func (w *worker) leaseLost(e dedup.Event) {
 
 func barrierKey(id driver.ID) string { return string(id[:]) }
 
-// broken wraps the store of a worker that the demo must catch. With SkipRecord, the store reports
-// every success as written, but writes none.
+// broken wraps the store of a worker with a fault, which the demo must detect. With SkipRecord, the
+// store reports every success as written, but writes none.
 func (w *worker) broken(s dedup.Store) dedup.Store {
 	if w.cfg.Fault != SkipRecord {
 		return s

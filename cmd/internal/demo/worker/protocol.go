@@ -33,12 +33,12 @@ const (
 type Point string
 
 const (
-	// BeforeEffect is inside the handler: the message is claimed or marked, but the effect has not
-	// begun.
+	// BeforeEffect is the point in the handler where the message is claimed or marked, but the
+	// effect has not begun.
 	BeforeEffect Point = "before effect"
-	// AfterEffect is when the effect is committed, but the handler has not returned. In the Claimed
-	// composition the record is not written then: only here can a crash make an effect run again.
-	// In the Atomic composition the record is committed with the effect.
+	// AfterEffect is the point where the effect is committed, but the handler has not returned. In
+	// the Claimed composition the record is not written yet, and only here can a crash make an
+	// effect run again. In the Atomic composition the record is committed with the effect.
 	AfterEffect Point = "after effect"
 )
 
@@ -73,7 +73,7 @@ type Config struct {
 
 // Command is a later line for a worker.
 type Command struct {
-	// Arm asks the worker to stop at this point of its next effect, where it is killed.
+	// Arm asks the worker to stop at this point of its next effect, where the parent kills it.
 	Arm Point `json:",omitempty"`
 	// Disarm cancels Arm.
 	Disarm bool `json:",omitempty"`
@@ -99,7 +99,7 @@ const (
 	Reached EventKind = "reached"
 	// Warning: Text says what went wrong; the worker continues.
 	Warning EventKind = "warning"
-	// HookCalled: the worker's dedup.Observer had a hook called with Observed.
+	// HookCalled: a hook of the worker's dedup.Observer was called with Observed.
 	HookCalled EventKind = "told"
 )
 

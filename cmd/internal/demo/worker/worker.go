@@ -103,7 +103,8 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 		Logger:   slog.New(slog.DiscardHandler), // the worker reports events instead
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
 		// The adapter claims the messages that it holds, and renews each claim three times per
-		// lease. The demo has a short lease and an embedded Redis, so it holds few.
+		// lease. The demo has a short lease and an embedded Redis, so the adapter holds few
+		// messages.
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{
@@ -153,8 +154,9 @@ func (w *worker) row(m *kafkaadapter.Message, id string) ledger.Row {
 		Generation: w.generation.Load()}
 }
 
-// stand reports that the victim is at point, and waits until it is killed. Any other handler
-// continues.
+// stand is called when the handler of id is at the point at. If that is point, this handler is the
+// victim: stand reports the point to the parent, and waits until the process is killed. Any other
+// handler continues.
 func (w *worker) stand(at, point Point, id string) {
 	if at != point {
 		return
@@ -163,7 +165,7 @@ func (w *worker) stand(at, point Point, id string) {
 	select {}
 }
 
-// faulty reports whether SkipEffect leaves this effect out.
+// faulty reports whether the fault SkipEffect makes the worker leave this effect out.
 func (w *worker) faulty() bool {
 	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%5 == 0
 }

@@ -12,15 +12,16 @@ import (
 // One pipeline reads at most bucketsAtOnce times bucketStart of buckets, which is 4 MiB, however
 // many keys are asked for. Buckets are planned to have an eighth of bucketStart. If a bucket is
 // larger than bucketStart, its start is read, and then all of it, unless the start was enough. It
-// is not read in pieces: a forget moves up the members behind it, so a member could be missed.
-// Only a bucket above bytesAtOnce exceeds the bound, and its pipeline reads nothing else.
+// is not read in pieces, because a forget moves the later members forward, so a member could be
+// missed between two pieces. Only a bucket above bytesAtOnce exceeds the bound, and its pipeline
+// reads nothing else.
 const (
 	bucketsAtOnce = 512
 	bucketStart   = 8 << 10
 	bytesAtOnce   = bucketsAtOnce * bucketStart
 )
 
-// look is a bucket that an ask of an owner names, and what was read of it.
+// look is a bucket that an owner's ask names, and the bytes that were read of it.
 type look struct {
 	bucket *Bucket
 	of     *Ask
@@ -28,7 +29,7 @@ type look struct {
 	cmd    redis.Cmder
 }
 
-// looks returns the buckets of all asks of owners. replies will be the answers of the calls.
+// looks returns the buckets of all asks of owners. The answers of the calls will be in replies.
 func looks(calls []Call, replies []Reply) (all []look) {
 	for i := range calls {
 		q := calls[i].reads
@@ -73,7 +74,7 @@ func (r *Runner) readBuckets(ctx context.Context, all []look, atOnce int) {
 }
 
 // readFrom reads the first size bytes of each bucket, bytesAtOnce in one pipeline, and more of the
-// buckets that are larger. It does not look for ids that were found meanwhile.
+// buckets that are larger. It skips the ids that were found meanwhile.
 func (r *Runner) readFrom(ctx context.Context, all []look, size int) {
 	atOnce := max(1, bytesAtOnce/size)
 	for len(all) > 0 {
@@ -145,7 +146,7 @@ func bucketBlob(cmd redis.Cmder) (string, error) {
 	}
 }
 
-// searchBucket reports what a bucket has of an id: a mark, or else a touch.
+// searchBucket reports what a bucket has of an id: a mark, or a touch if it has no mark.
 func searchBucket(blob string, id int64) (found IDState) {
 	for id := done(id); len(blob) >= 8; blob = blob[8:] {
 		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) // 64 bits either way

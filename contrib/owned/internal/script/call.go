@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A member stands for an id: it has 64 bits, and the lowest says whether it means done (0) or
-// touched (1). Callers may pass ids with either; the constructors set the bit. Members are sent and
-// stored as 8 bytes, the most significant first; see [ReadMembers].
+// A member stands for an id. It has 64 bits, and the lowest bit says whether the member means done
+// (0) or touched (1). Callers may pass ids with either value of that bit, because the constructors
+// set it. Members are sent and stored as 8 bytes, the most significant first; see [ReadMembers].
 var (
 	acquireScript = load("head", "acquire")
 	batchScript   = load("head", "batch")
-	// beginScript is batchScript for batch writes that begin something: a full server refuses it
+	// beginScript is the batchScript for batch writes that begin keys. A full server refuses it
 	// before it has done anything.
 	beginScript   = strict(batchScript)
 	askScript     = load("head", "ask")
@@ -25,8 +25,8 @@ var (
 	forgetScript  = load("head", "forget")
 )
 
-// The answers of the scripts of owned partitions. The header of each script says which answers it
-// gives, and what it has then done.
+// The answers of the scripts of owned partitions. The header of each script says which answers the
+// script gives, and what it has done for each.
 const (
 	AnswerDone      = "done"      // batch: all was done
 	AnswerAcquired  = "acquired"  // acquire: a new epoch
@@ -61,7 +61,7 @@ type Owner struct {
 	Token      [16]byte
 	Epoch      uint64
 	MapVersion uint64
-	// Seq is the largest that a script has answered; see Reply.
+	// Seq is the largest Seq that a script has answered; see Reply.
 	Seq   uint64
 	Lease time.Duration
 	// Slice is the length of a generation, in whole milliseconds. Keep is how long a member is kept
@@ -71,14 +71,15 @@ type Owner struct {
 
 // Claim asks for a partition.
 type Claim struct {
-	// Hold is how long a begin of an epoch that is over is kept.
+	// Hold is how long the begins of a past epoch are kept.
 	Hold time.Duration
 	// Generation of the consumer group, or 0.
 	Generation int32
 	// TakeOver takes the partition from a lower generation whose lease still runs.
 	TakeOver bool
 	// Mine is the epoch that the caller had, if it continues what it began in that epoch. If the
-	// partition still has it, the ownership is unbroken. 0: the caller begins anew.
+	// partition still has that epoch, the ownership is unbroken. 0 means that the caller begins
+	// anew.
 	Mine uint64
 }
 
@@ -94,29 +95,31 @@ func NewAcquire(k Keys, self Owner, c Claim) Call {
 type Field struct {
 	// Name as FieldName makes it.
 	Name string
-	// Blob has the ids, as Blob makes it; the script puts the time in front.
+	// Blob holds the ids in the form that the function Blob makes; the script puts the time in
+	// front.
 	Blob string
 }
 
-// FieldName names the n-th batch of an epoch. Every batch needs a name of its own: a begin that is
-// on record is never overwritten.
+// FieldName names the n-th batch of an epoch. Every batch needs a name of its own, because a begin
+// that is on record is never overwritten.
 func FieldName(epoch, n uint64) string {
 	return strconv.FormatUint(epoch, 10) + ":" + strconv.FormatUint(n, 10)
 }
 
-// Blob is the form that ids have in a field: 8 bytes each, big-endian, the lowest bit 0.
+// Blob returns ids in the form that they have in a field: 8 bytes each, big-endian, with 0 as the
+// lowest bit.
 func Blob(ids ...int64) string {
 	return encodeMembers(ids, done)
 }
 
 // Batch is what one batch write of an owner does.
 type Batch struct {
-	// Fresh is the key of fresh set N, counted from 1, of generation Gen: for the marks and
-	// touches. Without marks and touches, these three fields are ignored.
+	// Fresh is the key of the set that gets the marks and touches: fresh set N, counted from 1, of
+	// generation Gen. Without marks and touches, these three fields are ignored.
 	Fresh string
 	Gen   int64
 	N     uint64
-	// Begin and Ended are fields of run to write and to remove.
+	// Begin holds the fields of run to write, and Ended those to remove.
 	Begin []Field
 	Ended []string
 	// Marks and Touches are ids, at most MaxMembers together.
@@ -159,12 +162,13 @@ type Fold struct {
 	Fresh string
 	Gen   int64
 	N     uint64
-	// Forgets as a script answered it before the set was read, and the Count of the set's members.
+	// Forgets is the number that a script answered before the set was read, and Count is the number
+	// of the set's members.
 	Forgets uint64
 	Count   int
-	// Buckets with some members of the set, as they are in the set. A caller that reads and folds
-	// the set again puts the members of a bucket in the same order, and in one call. Then they are
-	// not added to the bucket again.
+	// Buckets holds some members of the set, as they are in the set, by their buckets. A caller
+	// that reads and folds the set again must put the members of each bucket in the same order, and
+	// in one call. Then the script does not add them to the bucket again.
 	Buckets []Fill
 	// Last removes the set: earlier calls have folded all its other members.
 	Last bool
@@ -188,7 +192,8 @@ func NewFold(k Keys, self Owner, f *Fold) Call {
 	return Call{script: foldScript, keys: keys, args: args}
 }
 
-// NewRelease gives the partition up, and removes fields of run. It uses Token and Epoch of self.
+// NewRelease gives the partition up, and removes the fields of run that ended names. It uses Token
+// and Epoch of self.
 func NewRelease(k Keys, self Owner, ended []string) Call {
 	args := []any{string(self.Token[:]), self.Epoch}
 	for _, name := range ended {
@@ -200,11 +205,12 @@ func NewRelease(k Keys, self Owner, ended []string) Call {
 // Remap tells a partition the version of its map.
 type Remap struct {
 	MapVersion uint64
-	// Span is how long the partition is shared from now on, at least, by its server's clock.
+	// Span is how long, at least, the partition is shared from now on, by its server's clock.
 	Span time.Duration
-	// Bear makes the head if there is none, and with a Span removes lost from it.
+	// Bear makes the head if there is none. With a Span, it also removes lost from the head.
 	Bear bool
-	// Lost writes down that members were lost: the partition cannot be acquired any more.
+	// Lost writes into the head that members were lost, so nobody can acquire the partition any
+	// more.
 	Lost bool
 }
 
@@ -217,10 +223,11 @@ func NewRemap(k Keys, m Remap) Call {
 // Forget forgets an id.
 type Forget struct {
 	ID int64
-	// Token of the owner, if the owner forgets. Then the script does not look in run: its fields
-	// are removed only as a whole, and the owner knows what it has in flight.
+	// Token is the owner's token, if the owner forgets. The script then does not look in run,
+	// because the fields of run are removed only as a whole, and the owner knows what it has in
+	// flight.
 	Token [16]byte
-	// Gen and Newest as in Ask, and as they were read in head.
+	// Gen and Newest have the same meaning as in Ask, and the values that were read in head.
 	Gen    int64
 	Newest uint64
 	// Fresh has all sets that are not folded, and Buckets all buckets in which the id may be.
@@ -233,8 +240,8 @@ type Set struct {
 	Gen int64
 }
 
-// NewForget removes the mark of an id, and the id from the begins of owners that are gone. It never
-// removes the touch.
+// NewForget removes the mark of an id, and removes the id from the begins of earlier owners. It
+// never removes the touch.
 func NewForget(k Keys, e *Forget) Call {
 	token := ""
 	if e.Token != [16]byte{} {
@@ -257,7 +264,7 @@ func Marked(id int64) int64 { return done(id) }
 // Touched is the member of an id for which the inner store must be asked.
 func Touched(id int64) int64 { return touched(id) }
 
-// done and touched are the two members of an id.
+// done and touched return the two members of an id.
 func done(id int64) int64    { return id &^ 1 }
 func touched(id int64) int64 { return id | 1 }
 
@@ -278,9 +285,9 @@ type Call struct {
 	script *script
 	keys   []string
 	args   []any
-	// rest is sent instead of this call to a full server; see [Runner.Run].
+	// rest is the call that is sent to a full server instead of this one; see [Runner.Run].
 	rest *Call
-	// reads has the buckets that are read in the pipeline of the script; see [NewAsk].
+	// reads holds the buckets that are read in the pipeline of the script; see [NewAsk].
 	reads *Ask
 }
 

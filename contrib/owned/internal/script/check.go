@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ring says what is wrong with a client that has a Ring.
+// ring is the text of the problem with a client that has a Ring.
 const ring = "a Ring, which moves keys to other servers when one is down and so forgets claims"
 
-// ClientProblem says what is wrong with a client, or returns "". The caller's error puts "client"
-// in front.
+// ClientProblem returns what is wrong with a client, or "". The caller's error puts "client" in
+// front.
 func ClientProblem(client redis.UniversalClient) string {
 	v := reflect.ValueOf(client)
 	switch _, is := client.(*redis.Ring); {
@@ -28,7 +28,7 @@ func ClientProblem(client redis.UniversalClient) string {
 	return ""
 }
 
-// wrappers is how deep a client may be wrapped.
+// wrappers is how many wrappers a client may have around it.
 const wrappers = 4
 
 // holdsRing looks into a struct that wraps a client for a Ring. It does not see a Ring that is only
@@ -57,8 +57,8 @@ func holdsRing(v reflect.Value, depth int) bool {
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// PrefixProblem says what is wrong with the prefix of keys, or returns "". Braces would move the
-// keys' Cluster slots.
+// PrefixProblem returns what is wrong with the prefix of keys, or "". Braces would move the keys'
+// Cluster slots.
 func PrefixProblem(prefix string) string {
 	if goodPrefix.MatchString(prefix) {
 		return ""

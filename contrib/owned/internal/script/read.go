@@ -30,18 +30,19 @@ type State struct {
 	Gens map[int64]Gen
 }
 
-// Gen is what head holds of a generation.
+// Gen is what head holds about a generation.
 type Gen struct {
 	// Newest is the newest fresh set, and Folded the last one that was folded; the sets after it
 	// are not folded. 0: none.
 	Newest, Folded uint64
 	// Fresh is the number of members in the fresh sets that are not folded, and Kept the number in
-	// the buckets. Either may be negative if Lost was removed from head: their sum is the least
-	// number of members that are there.
+	// the buckets. Either may be negative if Lost was removed from head. In any case, their sum is
+	// the least number of members that are there.
 	Fresh, Kept int64
 }
 
-// ReadHead reads the fields of head. Without fields there is no head, and it returns nil.
+// ReadHead reads the fields of head. If there are no fields, there is no head, and ReadHead returns
+// nil.
 func ReadHead(fields map[string]string) (*State, error) {
 	if len(fields) == 0 {
 		return nil, nil //nolint:nilnil // no head is no error
@@ -130,7 +131,7 @@ func ReadMembers(blob string) ([]int64, error) {
 type Begun struct {
 	Name  string
 	Epoch uint64
-	// At is the server's clock when it began, as the time since 1970.
+	// At is the server's time when the batch began, as the time since 1970.
 	At  time.Duration
 	IDs []int64
 }

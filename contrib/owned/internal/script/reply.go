@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reply is what a script of owned partitions returned, or why that is not known. A field that a
-// script does not answer is zero. Without a head, only Answer and Now are set.
+// Reply is what a script of owned partitions returned, or the reason why that is not known. A field
+// is zero if the script does not answer it. Without a head, only Answer and Now are set.
 type Reply struct {
 	Answer string
 	// Now is the server's clock, as the time since 1970.
@@ -19,14 +19,15 @@ type Reply struct {
 	Left time.Duration
 	// SharedUntil is when the partition stops being shared, as the time since 1970.
 	SharedUntil time.Duration
-	// Gen is the newest generation of the partition; with AnswerEdge, the one to name.
+	// Gen is the newest generation of the partition. With AnswerEdge, it is the generation to name.
 	Gen int64
-	// Newest is the newest fresh set: of the generation that a batch write named, otherwise of Gen.
+	// Newest is the newest fresh set. It belongs to the generation that a batch write named; for
+	// other scripts, to Gen.
 	Newest uint64
 	// Epoch is the partition's epoch, and Before its epoch before the acquire.
 	Epoch, Before uint64
 	// Seq grows by one with each acquire, batch write and release. If a batch write finds it lower
-	// than its owner has heard, the server has lost some of these.
+	// than the number that its owner knows, the server has lost some of these calls.
 	Seq uint64
 	// Fence grows with each batch write; no two have the same.
 	Fence uint64
@@ -35,11 +36,11 @@ type Reply struct {
 	MapVersion uint64
 	// Found says for each id of an ask, or for the id of a forget, what was found.
 	Found []IDState
-	// Live says to a foreign ask that somebody holds the partition.
+	// Live tells a foreign ask that somebody holds the partition.
 	Live bool
-	// Moved says to an owner's ask that a generation was folded further than the owner knew.
+	// Moved tells an owner's ask that a generation was folded further than the owner knew.
 	Moved bool
-	// Err is set when the script was refused, or may or may not have run.
+	// Err is set when the script was refused, or when it is not known whether it has run.
 	Err error
 }
 
@@ -49,8 +50,8 @@ type IDState uint8
 // Done reports whether the id has a mark.
 func (f IDState) Done() bool { return f&1 != 0 }
 
-// Touched reports whether the inner store was, or may have been, asked for the id. It says nothing
-// about an id that is done.
+// Touched reports whether the inner store was, or may have been, asked for the id. It has no
+// meaning for an id that is done.
 func (f IDState) Touched() bool { return f&2 != 0 }
 
 // Begun reports whether the id is in a begin of the ownership that the partition has, or had last.
@@ -91,8 +92,8 @@ func (r *Runner) answers(ctx context.Context, calls []Call) []Reply {
 	return replies
 }
 
-// ErrUnreadable is in the Err of a Reply when a key holds something that these scripts cannot read:
-// no version that they know has written it.
+// ErrUnreadable is in the Err of a Reply when a key holds something that these scripts cannot read,
+// because no version that they know has written it.
 var ErrUnreadable = errors.New("unreadable record")
 
 // unreadable recognizes a key that holds another type.
@@ -103,7 +104,7 @@ func unreadable(err error) error {
 	return err
 }
 
-// values is how many values these scripts return: an answer, numbers, what was found.
+// values is how many values these scripts return: an answer, the numbers, and what was found.
 const values = 14
 
 // parse reads the values. It looks at the value before the error: when a connection breaks in

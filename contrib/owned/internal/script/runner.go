@@ -45,8 +45,8 @@ func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 // swapScript replaces the value of a key that nobody else has changed.
 var swapScript = load("", "swap")
 
-// Swap writes value if the key holds old, or does not exist if old is empty. It reports whether the
-// key holds value now.
+// Swap writes value if the key holds old. An empty old means that the key must not exist. It
+// reports whether the key holds value now.
 func (r *Runner) Swap(ctx context.Context, key, old, value string) (bool, error) {
 	calls := []Call{{script: swapScript, keys: []string{key}, args: []any{old, value}}}
 	cmd, err := Within(ctx, func() *redis.Cmd { return r.evaluate(ctx, calls, nil)[0] })
@@ -102,8 +102,9 @@ func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder
 	return cmds
 }
 
-// sendSome pipelines the calls that have not been sent, or were answered with an error that again
-// accepts, and replaces their commands. The commands in after follow them in the same pipeline.
+// sendSome sends, in one pipeline, the calls that have not been sent or whose error the function
+// again accepts, and replaces their commands. The commands in after follow them in the same
+// pipeline.
 func (r *Runner) sendSome(ctx context.Context, calls []Call, cmds []*redis.Cmd,
 	after []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
@@ -117,7 +118,8 @@ func (r *Runner) sendSome(ctx context.Context, calls []Call, cmds []*redis.Cmd,
 	r.exec(ctx, append(all, after...))
 }
 
-// exec sends commands, which carry their own errors: one bad item must not fail its batch.
+// exec sends commands, each of which keeps its own error, because one bad item must not fail its
+// batch.
 func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder) {
 	switch len(cmds) {
 	case 0:
@@ -134,8 +136,8 @@ func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder) {
 // started, was promoted, or was told SCRIPT FLUSH.
 func scriptMissing(err redis.Error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// shebangRefused recognizes a server that takes "#!lua" for Lua, such as miniredis. Nothing ran: it
-// does not get past the first character.
+// shebangRefused recognizes a server that takes "#!lua" for Lua, such as miniredis. In that case
+// nothing ran, because the server does not get past the first character.
 func shebangRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "ERR Error compiling script") &&
 		strings.Contains(err.Error(), "near '#'")

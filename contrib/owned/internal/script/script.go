@@ -17,8 +17,8 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// script is one Lua script. Redis gets full; a server that does not know shebang lines gets plain,
-// which has none.
+// script is one Lua script. Redis gets full. A server that does not know shebang lines gets plain,
+// which has no such line.
 type script struct{ full, plain source }
 
 // source is a text and its SHA-1 in hexadecimal.
@@ -29,7 +29,7 @@ func newSource(text string) source {
 	return source{text, hex.EncodeToString(sum[:])}
 }
 
-// load puts the prelude, if there is one, behind a script's shebang, which must stay the first
+// load inserts the prelude, if there is one, after a script's shebang, which must stay the first
 // line.
 func load(prelude, name string) *script {
 	shebang, body, _ := strings.Cut(file(name), "\n")

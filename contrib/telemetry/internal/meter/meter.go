@@ -17,7 +17,7 @@ import (
 // Scope is the instrumentation scope of all instruments.
 const Scope = "github.com/onceward/onceward/contrib/telemetry"
 
-// maxName bounds the name, in bytes: it is in every series.
+// maxName bounds the name, in bytes, because the name is in every series.
 const maxName = 255
 
 // name is the attribute that all instruments have.
@@ -33,8 +33,7 @@ type Maker struct {
 	stops map[string]metric.Registration
 }
 
-// New checks the provider and the name of what is measured. pkg is the package that its error
-// names.
+// New checks the provider and the name of what is measured. The error names the package pkg.
 func New(pkg string, provider metric.MeterProvider, who string) (*Maker, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%s: the meter provider is nil", pkg)
@@ -59,7 +58,7 @@ func Name(pkg, who string) (attribute.KeyValue, error) {
 	return name.String(who), nil
 }
 
-// Err is the first error of an instrument.
+// Err returns the first error of an instrument.
 func (m *Maker) Err() error { return m.err }
 
 func keep[T any](m *Maker, instrument T, err error) T {
@@ -82,26 +81,26 @@ func (m *Maker) Histogram(name, what string, bounds []float64) metric.Float64His
 	return keep(m, h, err)
 }
 
-// Gauge makes a gauge that is observed.
+// Gauge makes a gauge that is observed at each collection.
 func (m *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
 	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit(unit),
 		metric.WithDescription(what))
 	return keep(m, g, err)
 }
 
-// Total makes a counter that is observed, because another package counts.
+// Total makes a counter that is observed at each collection, because another package counts.
 func (m *Maker) Total(name, unit, what string) metric.Int64ObservableCounter {
 	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit),
 		metric.WithDescription(what))
 	return keep(m, c, err)
 }
 
-// Set returns the name and the attributes as an option.
+// Set returns the name and the attributes as an option for a measurement.
 func (m *Maker) Set(attrs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(attrs, m.name)...))
 }
 
-// Add is Set in the form that a counter takes without an allocation.
+// Add returns what Set returns, in the form that a counter takes without an allocation.
 func (m *Maker) Add(attrs ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{m.Set(attrs...)}
 }

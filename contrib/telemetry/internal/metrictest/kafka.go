@@ -13,8 +13,8 @@ import (
 
 // Client is a Kafka consumer that package kafkametric measures under [Name].
 type Client struct {
-	// Hooks; a call of one stands for one message or one event. AckRefused is nil if the client has
-	// no share groups.
+	// These are the client's hooks. A call of a hook stands for one message or one event.
+	// AckRefused is nil if the client has no share groups.
 	MissingID, Waiting, Unrecorded func()
 	Delayed, Parked                func()
 	CommitFailed, AckRefused       func()
@@ -28,8 +28,9 @@ type Client struct {
 
 const kafkaPrefix = "onceward.kafka."
 
-// Kafka checks the series of a client's hooks and its progress. start returns a client with series
-// of its own, and a function that collects them; construct is the package's New.
+// Kafka checks the series of a client's hooks and its progress. The parameter start returns a
+// client with series of its own, and a function that collects them. The parameter construct is the
+// package's New.
 func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]float64),
 	construct func(metric.MeterProvider, string) error) {
 	t.Run("hooks", func(t *testing.T) {
@@ -122,7 +123,7 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 	}
 }
 
-// closed: after Close hooks still count, and nothing is observed any more.
+// closed checks that after Close hooks still count, and nothing is observed any more.
 func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
 	if err := c.Observe(func() []kafkaadapter.Progress {
 		return []kafkaadapter.Progress{{Age: time.Minute}}

@@ -25,8 +25,9 @@ func New(t testing.TB) (*sdk.MeterProvider, func() map[string]float64) {
 	}
 }
 
-// Collect returns all series: name{attribute=value,...} without the name of what is measured, and
-// without onceward. before the attributes, and the value; for a histogram its count.
+// Collect returns the value of each series, or the count for a histogram. A series is written as
+// name{attribute=value,...}, without the name of what is measured, and without "onceward." before
+// the attributes.
 func Collect(t testing.TB, reader *sdk.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -11,8 +11,8 @@ import (
 // the 64 bytes of a record's label, and a reader of the record can search for the trace.
 const LabelBytes = 55
 
-// Label returns what a record keeps of a span. A span that is not sampled cannot be found anywhere,
-// so its label is empty.
+// Label returns the label that a record keeps for a span. A span that is not sampled cannot be
+// found anywhere, so its label is empty.
 func Label(s trace.SpanContext) string {
 	if !s.IsValid() || !s.IsSampled() {
 		return ""
@@ -27,7 +27,7 @@ func Label(s trace.SpanContext) string {
 	return string(text[:])
 }
 
-// Parse is the reverse of Label. For any other label its result is not valid.
+// Parse is the reverse of Label. For a label that Label has not made, the result is not valid.
 func Parse(label string) trace.SpanContext {
 	if len(label) != LabelBytes || !strings.HasPrefix(label, "00-") ||
 		!strings.HasSuffix(label, "-01") || label[35] != '-' {
@@ -42,7 +42,7 @@ func Parse(label string) trace.SpanContext {
 		TraceFlags: trace.FlagsSampled, Remote: true})
 }
 
-// Links returns a link to the span of a label, or none if it is not a label of a span.
+// Links returns a link to the span of a label, or no link if the label is not that of a span.
 func Links(label string) []trace.Link {
 	if s := Parse(label); s.IsValid() {
 		return []trace.Link{{SpanContext: s}}

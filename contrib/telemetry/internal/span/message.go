@@ -27,16 +27,17 @@ const (
 	tombstoneKey     = attribute.Key("messaging.kafka.message.tombstone")
 )
 
-// Message is a delivered message. It has no key and no id, because no attribute may have them.
+// Message is a delivered message. It has no key and no id, because no attribute may contain them.
 type Message struct {
 	Topic     string
 	Partition int32
 	Offset    int64
 	Attempt   int
 	Tombstone bool // it has no value, not even an empty one
-	// Label is what Claim returned for the message. Found is the label that its record had.
+	// Label is the label that Claim returned for the message. Found is the label that the message's
+	// record had.
 	Label, Found string
-	// Headers of the message, which may have the trace context of its producer.
+	// Headers are the headers of the message, which may contain the trace context of its producer.
 	Headers propagation.TextMapCarrier
 }
 
@@ -48,16 +49,18 @@ type Messages struct {
 }
 
 // Claim makes the claim span of a message, and returns its label. If this turns out to be the first
-// attempt of its id, the span stands for it. It has no duration, because messages are claimed in
-// batches. The other spans of the message are below it, so it begins when the claim is asked for.
+// attempt of its id, the span stands for that attempt. It has no duration, because messages are
+// claimed in batches. The other spans of the message are below the claim span, so it begins when
+// the claim is requested.
 func (t *Messages) Claim(m Message) string {
 	_, s := t.start(t.producer(context.Background(), &m), &m, "claim")
 	s.End()
 	return Label(s.SpanContext())
 }
 
-// Handle runs a handler under a span. The conventions want a link to the context that the producer
-// has sent, even if that is the parent, and to the span in which the consumer itself runs.
+// Handle runs a handler under a span. The conventions require a link to the context that the
+// producer has sent, even if that context is the parent, and a link to the span in which the
+// consumer itself runs.
 func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Context) error) error {
 	links := t.links(&m)
 	if outer := trace.SpanContextFromContext(ctx); outer.IsValid() {
@@ -107,7 +110,7 @@ func (t *Messages) HandleBatch(ctx context.Context, ms []Message,
 	return errs
 }
 
-// process returns the options of a handler's span that other spans do not have.
+// process returns the span options that only a handler's span has.
 func process(links []trace.Link, attrs []attribute.KeyValue) []trace.SpanStartOption {
 	return []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
@@ -137,7 +140,7 @@ func (t *Messages) links(m *Message) []trace.Link {
 	return links
 }
 
-// again reports whether an attempt is not the first of its id, as far as that is known.
+// again reports whether an attempt is known not to be the first of its id.
 func again(m *Message) bool { return m.Attempt > 1 || m.Found != "" }
 
 // end ends the span of a handler, which has returned or has panicked.
@@ -148,7 +151,7 @@ func end(s trace.Span, returned bool) {
 	s.End()
 }
 
-// Each calls of for each message of a batch.
+// Each returns what the function of returns for each message of a batch.
 func Each[T any](ms []T, of func(T) Message) []Message {
 	all := make([]Message, len(ms))
 	for i, m := range ms {
@@ -176,15 +179,15 @@ func (t *Messages) aside(name string, m Message, reason error) {
 	s.End()
 }
 
-// Recorded makes the span of a completion that took so long. The span belongs to the first attempt,
-// whichever attempt completed.
+// Recorded makes the span of a completion that took the given time. The span belongs to the first
+// attempt, whichever attempt completed.
 func (t *Messages) Recorded(m Message, took time.Duration) { t.record(m, took, nil) }
 
 // Unrecorded makes the span of a completion that could not be recorded.
 func (t *Messages) Unrecorded(m Message, err error) { t.record(m, 0, err) }
 
-// record does not use the name "settle" of the conventions: that is a commit of offsets, and comes
-// later.
+// record does not use the conventions' name "settle", because that means a commit of offsets, which
+// comes later.
 func (t *Messages) record(m Message, took time.Duration, err error) {
 	ctx := t.producer(context.Background(), &m)
 	if s := Parse(first(&m)); s.IsValid() {
@@ -208,7 +211,8 @@ func (t *Messages) producer(ctx context.Context, m *Message) context.Context {
 	return t.Propagator.Extract(ctx, m.Headers)
 }
 
-// own returns ctx with the trace context of the message's own claim, or else of its producer.
+// own returns ctx with the trace context of the message's own claim, or of its producer if there is
+// no claim span.
 func (t *Messages) own(ctx context.Context, m *Message) context.Context {
 	ctx = t.producer(ctx, m)
 	if s := Parse(m.Label); s.IsValid() {

@@ -1,5 +1,6 @@
-// Package span makes the spans of this module. All have the same scope, the attribute that names
-// what is traced, attributes from closed sets, and links to spans that a record has kept.
+// Package span makes the spans of this module. All of them have the same scope, an attribute that
+// names what is traced, attributes from closed sets, and links to the spans whose labels are in
+// records.
 package span
 
 import (
@@ -32,7 +33,7 @@ type Tracer struct {
 	name   attribute.KeyValue
 }
 
-// New checks the provider and the name of what is traced. pkg is the package that its error names.
+// New checks the provider and the name of what is traced. The error names the package pkg.
 func New(pkg string, provider trace.TracerProvider, who string) (*Tracer, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%s: the tracer provider is nil", pkg)
@@ -68,7 +69,7 @@ func FailAs(s trace.Span, kind string) {
 	s.SetStatus(codes.Error, "")
 }
 
-// other is the conventions' value for an error of no known kind.
+// other is the value that the conventions have for an error of no known kind.
 const other = "_OTHER"
 
 // kind returns the kind of an error, from a closed set.

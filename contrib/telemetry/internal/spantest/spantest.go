@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Traceparents of a message's producer, and of the claim of its first attempt.
+// These are the traceparents of a message's producer and of the claim of its first attempt.
 const (
 	Producer = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	First    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -41,8 +41,8 @@ func describe(s sdk.ReadOnlySpan) string {
 		links, s.Status().Code)
 }
 
-// Want checks that the spans that have ended are these, that no other has started, and that none
-// says "secret".
+// Want checks that exactly these spans have ended, that no other span has started, and that no span
+// contains "secret".
 func Want(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	t.Helper()
 	var got []string
@@ -74,7 +74,8 @@ type Config[M any] struct {
 
 // Client is a traced client of Kafka. All clients must have the same spans.
 type Client[M any] struct {
-	// Deliver makes a message of the producer [Producer], as the given attempt gets it.
+	// Deliver makes a message from the producer [Producer], in the form in which the given attempt
+	// gets it.
 	Deliver func(attempt int, label, found string) M
 	// Trace traces a configuration under the name payments and the group payers.
 	Trace func(*testing.T, trace.TracerProvider, Config[M]) Config[M]
@@ -83,7 +84,7 @@ type Client[M any] struct {
 	// Send injects ctx twice into a message that already has the context of [Producer] and one more
 	// header. It returns the message as it is received, and how many headers it has.
 	Send func(context.Context, testing.TB) (M, int)
-	// NoBatches says that the configuration has no BatchHandler.
+	// NoBatches reports that the configuration has no BatchHandler.
 	NoBatches bool
 }
 
@@ -181,7 +182,8 @@ func (c *Client[M]) messages(t *testing.T) {
 	}
 }
 
-// label: the claim of a message is below its producer's span, and is what the record keeps.
+// label checks that the claim span of a message is below its producer's span, and that the record's
+// label names it.
 func (c *Client[M]) label(t *testing.T) {
 	cfg, spans := c.traced(t, handler[M](nil))
 	label := cfg.Label(c.Deliver(0, "", ""))
@@ -231,7 +233,8 @@ func wantAttributes(t testing.TB, spans *tracetest.SpanRecorder, want ...string)
 	}
 }
 
-// batches: a batch has a link to the producer of each message, and one more for each retry.
+// batches checks that a batch has a link to the producer of each message, and one more link for
+// each retry.
 func (c *Client[M]) batches(t *testing.T) {
 	const want = "consumer process orders below none links [02b7 02b7 3331 02b7] "
 	batch := []M{c.Deliver(1, First, ""), c.Deliver(2, Producer, First), c.Deliver(1, "", "")}
@@ -263,7 +266,7 @@ func (c *Client[M]) batches(t *testing.T) {
 	wantAttributes(t, of, `{"messaging.batch.message_count":3}`, `{"error.type":"panic"}`)
 }
 
-// keeps: existing hooks and an existing label stay; missing ones are not made.
+// keeps checks that existing hooks and an existing label stay, and that missing hooks are not made.
 func (c *Client[M]) keeps(t *testing.T) {
 	told := 0
 	cfg, _ := c.traced(t, Config[M]{
@@ -285,8 +288,8 @@ func (c *Client[M]) keeps(t *testing.T) {
 	}
 }
 
-// sent: the next process receives the context that one process sends, instead of the context that
-// the message carried before.
+// sent checks that the next process receives the context that one process sends, instead of the
+// context that the message carried before.
 func (c *Client[M]) sent(t *testing.T) {
 	sender := trace.ContextWithSpanContext(context.Background(),
 		trace.NewSpanContext(trace.SpanContextConfig{
@@ -316,7 +319,7 @@ func (c *Client[M]) refused(t *testing.T) {
 	}
 }
 
-// attributes checks the attributes of the spans of a third attempt, and of a duplicate with an
+// attributes checks the span attributes of a third attempt, and those of a duplicate with an
 // unknown cause.
 func (c *Client[M]) attributes(t *testing.T) {
 	cfg, spans := c.traced(t, handler[M](nil))

@@ -1,5 +1,5 @@
-// Package commitcut has a proxy in front of a database that cuts a COMMIT, so that its client does
-// not learn what became of it.
+// Package commitcut has a proxy in front of a database. The proxy cuts a COMMIT, so that the client
+// does not learn its outcome.
 package commitcut
 
 import (
@@ -20,13 +20,13 @@ import (
 type How int
 
 const (
-	// Lost has the server execute it, and its reply gets lost.
+	// Lost lets the server execute the COMMIT, and loses its reply.
 	Lost How = iota
-	// Torn is Lost, but some bytes of the reply arrive.
+	// Torn does what Lost does, but some bytes of the reply arrive.
 	Torn
-	// Late ends the client's connection first, and COMMIT comes to the server afterwards.
+	// Late ends the client's connection first, and passes COMMIT to the server afterwards.
 	Late
-	// Undelivered keeps it from the server.
+	// Undelivered keeps COMMIT from the server.
 	Undelivered
 )
 
@@ -48,7 +48,8 @@ type Proxy struct {
 type Cut struct {
 	// How it is cut.
 	How How
-	// Bytes of the reply that a torn one lets through, modulo its length: all of them never.
+	// Bytes is how many bytes of the reply Torn lets through, modulo the reply's length, so never
+	// all of them.
 	Bytes int
 }
 
@@ -95,14 +96,14 @@ func start(t testing.TB, upstream string, wire func() wire) *Proxy {
 	return p
 }
 
-// Arm has the next COMMIT cut.
+// Arm makes the proxy cut the next COMMIT.
 func (p *Proxy) Arm(c Cut) { p.armed.Store(&c) }
 
-// Cuts is how many COMMITs were cut.
+// Cuts returns how many COMMITs were cut.
 func (p *Proxy) Cuts() int64 { return p.count.Load() }
 
-// WantCuts waits for the COMMITs that were cut. A late one is counted when the server has answered
-// it: that may be after its client has continued.
+// WantCuts waits for the COMMITs that were cut. A late COMMIT is counted when the server has
+// answered it, which may be after its client has continued.
 func (p *Proxy) WantCuts(t testing.TB, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return p.Cuts() >= n }, time.Minute, 5*time.Millisecond,

@@ -11,11 +11,12 @@ import (
 
 // wire reads the protocol of one connection, which is not encrypted.
 type wire interface {
-	// request reads the client's next message. commits says that it makes the server commit,
-	// and answered that the server replies when it has got it: with pipelining these are two
-	// messages.
+	// request reads the client's next message. commits reports that the message makes the server
+	// commit, and answered that the server replies once it has the message. With pipelining these
+	// are two messages.
 	request(r *bufio.Reader) (message []byte, commits, answered bool, err error)
-	// reply reads the server's next message. ready says that the server then waits for a request.
+	// reply reads the server's next message. ready reports that the server waits for a request
+	// after this reply.
 	reply(r *bufio.Reader) (message []byte, ready bool, err error)
 }
 
