@@ -132,8 +132,8 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []driv
 		}
 	}
 	d.renewMine(ctx, reqs, out, mine)
-	// Read the clock after the renewal: it took time from all claims, also from those that
-	// it did not renew.
+	// Read the clock after the renewal: meanwhile all claims came closer to their end, also those
+	// that were not renewed.
 	now := d.clock()
 	var back []driver.Finish
 	for i := range out {

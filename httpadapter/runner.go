@@ -47,8 +47,8 @@ func isAtomic(run Runner) bool {
 type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
 
 // Claimed returns the Runner that claims with d: one caller at a time runs an effect. The store of
-// d knows nothing of the effects, so undo does nothing. Its level is Claimed, or Asked with
-// Config.Resolve: an effect can run again after a crash between the effect and its record.
+// d knows nothing of the effects, so undo does nothing. Its level is Claimed: an effect can
+// run again after a crash between the effect and its record. With Config.Resolve it is Asked.
 //
 // A nil d is an [*dedup.InputError]. A d with the Mode FailOpen is an error, too, because it would
 // answer for an effect without a record, and so is a d with the Mode Observe, because it runs

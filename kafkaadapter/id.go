@@ -74,7 +74,7 @@ func Hashed(f IDFunc) IDFunc {
 }
 
 // Replayed takes the id that a dead letter carries after it was sent back to the topic it came
-// from. So the message does not look new, however its id is found otherwise. In another topic the
+// from. So the message does not look new, whatever finds the ids of other messages. In another topic the
 // header is ignored, because there somebody has copied headers to a message of another kind.
 //
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).

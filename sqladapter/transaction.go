@@ -82,7 +82,8 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g txGuard) beginner {
 func dropReadOnly(ctx context.Context, db *sql.DB, g txGuard) {
 	ask := `SELECT current_setting('transaction_read_only') = 'on'`
 	if g == guardMySQL {
-		// Each server runs the comment that is meant for it: neither knows the other's name.
+		// MySQL has one variable and MariaDB the other, so each is in a comment that only its
+		// own server executes.
 		ask = `SELECT @@global.read_only <> 0 /*!80000 OR @@session.transaction_read_only <> 0 */` +
 			` /*M! OR @@session.tx_read_only <> 0 */`
 	}

@@ -1,6 +1,7 @@
 // Package layered makes one [driver.Store] of two: a hot one with the claims and the recently
 // finished keys, and a cold one with all that have succeeded. Redis in front of PostgreSQL is the
-// usual pair. A filter such as package bloom's saves the lookups of new keys in the cold store.
+// usual pair. With a filter, such as that of package
+// bloom, new keys need no lookup in the cold store.
 package layered
 
 import (
@@ -53,8 +54,8 @@ const minLeases = 10
 // [*driver.InputError] for a bad field of cfg, a nil store, twice the same one, and a hot store
 // that cannot remember for HotWindow.
 //
-// A claim of a key that hot does not know costs a Lookup in cold, unless the Filter can prove that
-// there is no record. Success is written to cold, and then to hot for HotWindow. Releases and
+// If the hot store does not know a key, its claim costs a Lookup in the cold one, unless the Filter
+// can prove that there is no record. Success is written to cold, and then to hot for HotWindow. Releases and
 // failures for good are kept by hot alone, for as long as the Deduper asks for. Completion.With is
 // refused.
 //
