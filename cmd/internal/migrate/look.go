@@ -118,13 +118,21 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 		return nil
 	case ctx.Err() != nil || sqlerr.Transient(err):
 		return fmt.Errorf("--sql: %w", err)
-	case (sqlerr.NoTable(err) || errors.Is(err, sql.ErrNoRows)) && known(c.sql(), columns):
+	case incomplete(err) && known(c.sql(), columns):
 		s.Note = "table " + s.name() + " is there, but not all that belongs to it, and it is not on record: " +
 			"of a run that was cut off or is under way; --apply continues it"
 		return nil
 	}
 	return fmt.Errorf("--table: %s is there, and is not a table of %s; name another: %w", s.name(),
 		s.kind(), err)
+}
+
+// incomplete reports whether the error of a read says that a migration has not come to its end: a
+// table is missing, or its first row, or the column of a later version. On PostgreSQL another run
+// may have committed the first version since this one has read the version.
+func incomplete(err error) bool {
+	return sqlerr.NoTable(err) || errors.Is(err, sql.ErrNoRows) ||
+		sqlerr.OtherForm(err) && strings.Contains(err.Error(), "id_form")
 }
 
 // known reports whether all of the columns occur in the statements that make our tables.

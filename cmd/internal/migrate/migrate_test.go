@@ -332,6 +332,21 @@ func TestCutOffBeforeForm(t *testing.T) {
 	}
 }
 
+// Another run has committed the first version after this one has read that there is none. Its
+// tables lack what the later versions add.
+func TestCutOffBeforeLaterVersions(t *testing.T) {
+	for _, e := range engines[1:] {
+		t.Run(e.name, func(t *testing.T) {
+			r := newRig(t, e, "marks")
+			r.want(cli.Done, "done", append(r.up(), "--to", "1")...)
+			r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
+			r.want(cli.No, "cut off or is under way")
+			r.want(cli.Done, "version 0 to 1", r.up()...)
+			r.want(cli.Done, "nothing is to be done")
+		})
+	}
+}
+
 // The longest window that anybody has asked for is on record; one that is longer is to be raised.
 func TestWindow(t *testing.T) {
 	for _, e := range engines {
