@@ -58,6 +58,7 @@ type history struct {
 	stalls    map[int][]span
 	strikes   []strike
 	ops       map[uint32][]*operation
+	slow      []span        // operations that took longer than grace; nil until they are asked for
 	points    map[point]int // met
 	asked     int           // questions to the downstream
 	cuts      [3]int        // COMMITs, by how

@@ -249,6 +249,20 @@ var judgeRows = []struct {
 		s.op(2, opClaim, 2, 400, 401, saidInFlight, 0)
 		s.good(2, 3, 420)
 	}, judged{stuck: 1}},
+	{"in flight, by a claim of a dead process that a slow server has executed late", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 0, 0, 0)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 12, 700, saidInFlight, 0)
+		s.op(2, opClaim, 3, 750, 751, saidInFlight, 0)
+		s.good(2, 4, 900)
+	}, judged{}},
+	{"in flight, long after the claim of a process that was killed before its answer", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 0, 0, 0)
+		s.dies(1, 16)
+		s.op(2, opClaim, 2, 17, 700, saidInFlight, 0)
+		s.op(2, opClaim, 3, 750, 751, saidInFlight, 0)
+		s.good(2, 4, 900)
+	}, judged{stuck: 1}},
 	{"in flight, after its owner has released it", func(s *tale) {
 		s.claims(1, 1, 10)
 		s.op(1, opRelease, 1, 12, 13, saidEnded, flagHeld|flagWritten)

@@ -231,6 +231,29 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 	return until
 }
 
+// served returns by when the servers have executed what was sent before at: by then they have
+// answered all that others had sent. A Redis that waits for its disk executes nothing for up to two
+// seconds.
+func (h *history) served(at int64) int64 {
+	if h.slow == nil {
+		h.slow = []span{}
+		for _, ops := range h.ops {
+			for _, o := range ops {
+				if o.back-o.call > grace {
+					h.slow = append(h.slow, span{o.call, o.back})
+				}
+			}
+		}
+	}
+	by := at
+	for _, s := range h.slow {
+		if s.from <= at {
+			by = max(by, s.to)
+		}
+	}
+	return by
+}
+
 // ends returns until when each token may have owned a key.
 func (h *history) ends(ops []*operation) map[uint64]int64 {
 	until, ended := map[uint64]int64{}, map[uint64]bool{}
@@ -243,7 +266,7 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 		over := never - grace
 		switch unknown := o.back == 0 || o.code == saidUnknown; {
 		case unknown && h.died(o.child) < never:
-			over = h.died(o.child) + h.lease
+			over = h.served(h.died(o.child)) + h.lease
 		case unknown && o.back > 0, o.code != saidAcquired && h.askedTwice(o):
 			over = o.back + h.lease // the claim is sent again, or given up
 		case o.op == opClaim && o.code == saidAcquired, o.op == opRenew:
