@@ -74,8 +74,9 @@ func Hashed(f IDFunc) IDFunc {
 }
 
 // Replayed takes the id that a dead letter carries after it was sent back to the topic it came
-// from. So the message does not look new, whatever finds the ids of other messages. In another topic the
-// header is ignored, because there somebody has copied headers to a message of another kind.
+// from. So the message does not look new, whatever finds the ids of other messages. In another
+// topic the header is ignored, because there somebody has copied headers to a message of another
+// kind.
 //
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
 func Replayed() IDFunc {

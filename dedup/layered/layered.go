@@ -55,9 +55,9 @@ const minLeases = 10
 // that cannot remember for HotWindow.
 //
 // If the hot store does not know a key, its claim costs a Lookup in the cold one, unless the Filter
-// can prove that there is no record. Success is written to cold, and then to hot for HotWindow. Releases and
-// failures for good are kept by hot alone, for as long as the Deduper asks for. Completion.With is
-// refused.
+// can prove that there is no record. Success is written to cold, and then to hot for HotWindow.
+// Releases and failures for good are kept by hot alone, for as long as the Deduper asks for.
+// Completion.With is refused.
 //
 // All processes of one namespace must layer the same two stores, or none of them may layer any. A
 // process that uses cold alone does not see the claims in hot, and runs effects at the same time as

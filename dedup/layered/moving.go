@@ -155,9 +155,9 @@ func (m *moving) also(ctx context.Context, other driver.Store, answers []driver.
 }
 
 // shortened returns the lease to ask of the store follow. It ends no later than the lease in the
-// store lead, which began after start. Lead is asked first. Suppose that the claims of a dead owner lapse, and a caller gets the
-// claim in lead. If the old claim in follow were still live then, the caller would have to give its
-// own claim back.
+// store lead, which began after start. Lead is asked first. Suppose that the claims of a dead owner
+// lapse, and a caller gets the claim in lead. If the old claim in follow were still live then, the
+// caller would have to give its own claim back.
 func shortened(lease time.Duration, start time.Time) time.Duration {
 	return max(lease-time.Since(start), lease/2)
 }

@@ -256,7 +256,7 @@ var judgeRows = []struct {
 		s.op(2, opClaim, 3, 750, 751, saidInFlight, 0)
 		s.good(2, 4, 900)
 	}, judged{}},
-	{"in flight, long after the claim of a process that was killed before its answer", func(s *tale) {
+	{"in flight, long after the claim of a process that died before its answer", func(s *tale) {
 		s.op(1, opClaim, 1, 10, 0, 0, 0)
 		s.dies(1, 16)
 		s.op(2, opClaim, 2, 17, 700, saidInFlight, 0)
