@@ -61,7 +61,7 @@ func crashKey(n int) string { return fmt.Sprint("key-", n) }
 
 func newCrashTill(t *testing.T, prefix string, lease time.Duration) *till {
 	t.Helper()
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+	client := redistest.Patient(t, servertest.Redis(t))
 	return newTill(t, redistest.Backend{Client: client, Prefix: prefix}, func(c *dedup.Config) {
 		c.LeaseTTL = lease
 	})

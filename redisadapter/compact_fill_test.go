@@ -19,7 +19,7 @@ import (
 // filled is a store on a real server with 1,024 finished keys in its buckets.
 func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *findingLog) {
 	t.Helper()
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+	client := redistest.Patient(t, servertest.Redis(t))
 	opts, h := layoutOptions(servertest.Prefix(t), redisadapter.Compact), &findingLog{}
 	opts.ExpectedKeys, opts.OnFinding = expected, h.add
 	store := openWith(t, redistest.Backend{Client: client}, opts)

@@ -359,7 +359,7 @@ func TestLateCopyAtAServer(t *testing.T) {
 			t.Parallel()
 			proxy := redisproxy.Start(t, servertest.Redis(t))
 			prefix := servertest.Prefix(t)
-			direct := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+			direct := redistest.Patient(t, servertest.Redis(t))
 			far := redistest.Client(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
 			l := &late{T: t, store: openWith(t, redistest.Backend{Client: direct, Prefix: prefix},
 				redisadapter.Options{Prefix: prefix})}

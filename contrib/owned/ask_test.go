@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -73,7 +72,7 @@ func TestAskWhileFolding(t *testing.T) {
 				_, err := o.foldSet(t.Context(), o.genNow(), 1)
 				noErr(t, err)
 			}
-			hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+			hooked := redistest.Patient(t, client.Options().Addr)
 			var steps *stepper
 			whole, runner := o.s.client, o.s.runner
 			steps = &stepper{do: func(n int64) {

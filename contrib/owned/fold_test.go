@@ -146,7 +146,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for step := int64(1); ; step++ {
 		o, ids := filled(t, client, fmt.Sprint("forget", step))
-		hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+		hooked := redistest.Patient(t, client.Options().Addr)
 		steps := &stepper{do: func(int64) {}}
 		hooked.AddHook(steps)
 		whole, runner := o.s.client, o.s.runner

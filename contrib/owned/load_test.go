@@ -253,7 +253,7 @@ func loadSteps(t *testing.T,
 		noErr(t, o.fold(t.Context()))
 		o.mark(t, ids[120:])
 		o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
-		hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+		hooked := redistest.Patient(t, client.Options().Addr)
 		steps := &stepper{do: func(int64) {}}
 		hooked.AddHook(steps)
 		l := o.loader()

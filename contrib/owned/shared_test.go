@@ -111,7 +111,7 @@ func TestElsewhereWhileItEnds(t *testing.T) {
 				all[1].mark(t, idsOf(t, "earlier", 3))
 				id := idsOf(t, "k", 1)[0]
 				field := all[1].beginOf(t, id)
-				hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+				hooked := redistest.Patient(t, client.Options().Addr)
 				hooked.AddHook(&stepper{do: func(n int64) {
 					if n == step {
 						end(t, all[1], field, id)

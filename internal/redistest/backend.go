@@ -40,11 +40,9 @@ func Open(t testing.TB, name string) Backend {
 	case "miniredis":
 		_, b.Client = Mini(t)
 	case "redis":
-		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: patience,
-			WriteTimeout: patience})
+		b.Client = Patient(t, servertest.Redis(t))
 	case "valkey":
-		b.Client = Client(t, &redis.Options{Addr: servertest.Valkey(t), ReadTimeout: patience,
-			WriteTimeout: patience})
+		b.Client = Patient(t, servertest.Valkey(t))
 	case "cluster":
 		b.Client = cluster(t, servertest.RedisCluster(t), patience)
 	default:

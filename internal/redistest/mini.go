@@ -16,8 +16,7 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	t.Helper()
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
-	return m, Client(t, &redis.Options{Addr: m.Addr(), ReadTimeout: patience,
-		WriteTimeout: patience})
+	return m, Patient(t, m.Addr())
 }
 
 // patience is the timeout of a client whose server nobody kills or freezes. On a busy machine a
@@ -64,6 +63,12 @@ func Bubble(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 	})
 	return m, client
+}
+
+// Patient returns a client of a server that nobody kills or freezes. It is closed when t ends.
+func Patient(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	return Client(t, &redis.Options{Addr: addr, ReadTimeout: patience, WriteTimeout: patience})
 }
 
 // Client returns a client that is closed when t ends.

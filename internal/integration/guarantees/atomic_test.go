@@ -99,7 +99,7 @@ func atomicInRedis(t *testing.T) {
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
-		client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
+		client := redistest.Patient(t, servertest.Redis(t))
 		s := newTill(t, client, servertest.Prefix(t))
 		report := deduptest.Twice(t, subject(s, 300*time.Millisecond))
 		assert.Empty(t, report.Doubled, "%+v", report)

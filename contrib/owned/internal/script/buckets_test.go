@@ -35,7 +35,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func hookedPart(t *testing.T, hook *pipelines) (*part, *script.Runner) {
 	t.Helper()
 	_, client := redistest.Mini(t)
-	hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+	hooked := redistest.Patient(t, client.Options().Addr)
 	hooked.AddHook(hook)
 	return held(t, redistest.Backend{Client: client, Prefix: "p"}, "p"),
 		script.NewRunner(hooked)
