@@ -116,7 +116,7 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 	if wait <= 0 {
 		ds, err := s.takeIdle(ctx, limit)
 		if len(ds) > 0 || err != nil {
-			return ds, final(err)
+			return ds, s.final(err)
 		}
 		wait = time.Until(s.due())
 	}
@@ -124,7 +124,7 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 		Consumer: s.opts.Consumer, Streams: []string{s.opts.Stream, ">"}, Count: int64(limit),
 		Block: min(max(wait, time.Millisecond), block)}).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, final(err)
+		return nil, s.final(err)
 	}
 	var ds []*queue.Delivery
 	for _, stream := range read {
@@ -191,8 +191,13 @@ func (s *Source) takeIdle(ctx context.Context, limit int) ([]*queue.Delivery, er
 }
 
 // final marks an error that every later call would get, too.
-func final(err error) error {
-	if errors.Is(err, redis.ErrClosed) || redis.HasErrorPrefix(err, "NOGROUP") {
+func (s *Source) final(err error) error {
+	switch {
+	case redis.HasErrorPrefix(err, "NOGROUP"):
+		return dedup.Permanent(fmt.Errorf("redisqueue: group %[2]q of stream %[1]q does not "+
+			"exist; make it with XGROUP CREATE %[1]s %[2]s 0 MKSTREAM: %[3]w",
+			s.opts.Stream, s.opts.Group, err))
+	case errors.Is(err, redis.ErrClosed):
 		return dedup.Permanent(err)
 	}
 	return err

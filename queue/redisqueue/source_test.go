@@ -120,7 +120,7 @@ func TestTrimmedInHand(t *testing.T) {
 	assert.ErrorContains(t, ds[0].Nack(t.Context(), 0), "trimmed")
 }
 
-// A group that does not exist is not asked forever.
+// A group that does not exist is not asked forever, and the error has the command that makes it.
 func TestGone(t *testing.T) {
 	client, stream, _ := queueOf(t)
 	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "redis", Window: time.Hour,
@@ -130,4 +130,5 @@ func TestGone(t *testing.T) {
 		Handler: func(context.Context, *queue.Delivery) error { return nil }},
 		redisqueue.Options{Stream: stream, Group: "shipping", Consumer: "pod"})
 	assert.True(t, dedup.IsPermanent(err), "%v", err)
+	assert.ErrorContains(t, err, "XGROUP CREATE "+stream+" shipping 0 MKSTREAM: NOGROUP")
 }

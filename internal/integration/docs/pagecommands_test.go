@@ -28,12 +28,18 @@ func blockWith(t *testing.T, page, text string) string {
 // what they print.
 func pageCommands(t *testing.T, page, with, listen string) string {
 	t.Helper()
-	const example = "127.0.0.1:8080"
+	return runPage(t, page, with, "127.0.0.1:8080", listen)
+}
+
+// runPage runs the block of a page that has a text, with another word in the place of one that it
+// must have, and returns what the commands print.
+func runPage(t *testing.T, page, with, example, instead string, env ...string) string {
+	t.Helper()
 	commands := blockWith(t, page, with)
 	require.Contains(t, commands, example, page)
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec",
-		strings.ReplaceAll(commands, example, listen))
-	cmd.Env = append(os.Environ(), "no_proxy=*")
+		strings.ReplaceAll(commands, example, instead))
+	cmd.Env = append(append(os.Environ(), "no_proxy=*"), env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return string(out)

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,8 @@ type broker struct {
 	env  []string
 	send func(id string)
 	left func() int // the messages that are not acknowledged, when no program runs
+
+	shown []string // what the program prints for the messages that the page's commands sent
 }
 
 // TestQueuesGuide: with every broker a message that was sent again has no second effect, and all
@@ -44,7 +47,7 @@ func TestQueuesGuide(t *testing.T) {
 				"/queue/"+name+`"`, strings.NewReplacer("natsqueue", name))
 			b := open(t, records)
 			env := append(slices.Clone(b.env), "REDIS_ADDR="+records)
-			var ids, want []string
+			ids, want := []string(nil), b.shown
 			for i := range 20 {
 				ids = append(ids, fmt.Sprintf("%s-%d", name, i))
 				want = append(want, "billed "+ids[i])
@@ -140,8 +143,11 @@ func redisBroker(t *testing.T, records string) broker {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: records})
 	t.Cleanup(func() { _ = client.Close() })
-	require.NoError(t, client.XGroupCreateMkStream(t.Context(), "orders", "billing", "0").Err())
-	return broker{
+	host, port, err := net.SplitHostPort(records)
+	require.NoError(t, err)
+	const page = "docs/guides/queues.md"
+	runPage(t, page, "XGROUP CREATE", "redis-cli", "redis-cli -h "+host+" -p "+port)
+	return broker{shown: []string{blockWith(t, page, "billed evt_1")},
 		send: func(id string) {
 			require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "orders",
 				Values: []any{"id", id, "payload", ""}}).Err())
