@@ -206,7 +206,7 @@ func (h *hmacProvider) verify(m *Message) (Identity, error) {
 		return Identity{}, err
 	}
 	if !h.keys.match(signatures, parts...) {
-		return Identity{}, ErrSignature
+		return Identity{}, errNoMatch
 	}
 	i.ID, i.Signed = id, h.signs("id")
 	return h.identify(m, i)
@@ -227,7 +227,7 @@ func (h *hmacProvider) signatures(headers http.Header) (list [][]byte, err error
 		}
 	}
 	if !ok || len(list) == 0 || len(list) > maxSignatures {
-		return nil, ErrSignature
+		return nil, noHeader(h.cfg.Header)
 	}
 	return list, nil
 }

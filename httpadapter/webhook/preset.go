@@ -27,7 +27,7 @@ func Stripe(secrets ...string) (Provider, error) {
 		header, _ := line(h, "Stripe-Signature")
 		timestamp, v1, ok := stripeSignature(header)
 		if !ok || len(v1) == 0 {
-			return "", time.Time{}, nil, ErrSignature
+			return "", time.Time{}, nil, noHeader("Stripe-Signature")
 		}
 		sent, err = fresh(timestamp, now, tolerance)
 		return timestamp, sent, v1, err
@@ -43,7 +43,7 @@ func Stripe(secrets ...string) (Provider, error) {
 				return Identity{}, err
 			}
 			if !keys.match(v1, []byte(timestamp+"."), m.Body) {
-				return Identity{}, ErrSignature
+				return Identity{}, errNoMatch
 			}
 			body, err := members(m.Body, "id", "type")
 			if err != nil {
@@ -125,7 +125,7 @@ func unsigned(name string, horizon time.Duration, limit int, keys macs, id, even
 		header, ok := line(h, signature)
 		data, err := decode(header)
 		if !ok || err != nil || len(data) != sha256.Size {
-			return nil, ErrSignature
+			return nil, noHeader(signature)
 		}
 		return data, nil
 	}
@@ -136,8 +136,11 @@ func unsigned(name string, horizon time.Duration, limit int, keys macs, id, even
 	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Precheck: precheck,
 		Verify: func(m *Message) (Identity, error) {
 			data, err := said(m.Header)
-			if err != nil || !keys.match([][]byte{data}, m.Body) {
-				return Identity{}, ErrSignature
+			if err != nil {
+				return Identity{}, err
+			}
+			if !keys.match([][]byte{data}, m.Body) {
+				return Identity{}, errNoMatch
 			}
 			eventID, okID := line(m.Header, id)
 			kind, okType := line(m.Header, eventType)
@@ -171,7 +174,7 @@ func Slack(secrets ...string) (Provider, error) {
 		text, ok := strings.CutPrefix(header, "v0=")
 		signature, err = hex.DecodeString(text)
 		if !ok || err != nil || len(signature) != sha256.Size {
-			return "", time.Time{}, nil, ErrSignature
+			return "", time.Time{}, nil, noHeader("X-Slack-Signature")
 		}
 		sent, err = fresh(timestamp, now, tolerance)
 		return timestamp, sent, signature, err
@@ -187,7 +190,7 @@ func Slack(secrets ...string) (Provider, error) {
 				return Identity{}, err
 			}
 			if !keys.match([][]byte{signature}, []byte("v0:"+timestamp+":"), m.Body) {
-				return Identity{}, ErrSignature
+				return Identity{}, errNoMatch
 			}
 			return slackIdentity(m.Body, sent)
 		}}, nil

@@ -107,6 +107,15 @@ const (
 	tolerance        = 5 * time.Minute
 )
 
+// errNoMatch is ErrSignature for a signature that is well formed.
+var errNoMatch = fmt.Errorf("%w: no secret matches it; is the secret another endpoint's, or was the "+
+	"body changed on its way?", ErrSignature)
+
+// noHeader is ErrSignature for a message whose headers have no signature that can be read.
+func noHeader(name string) error {
+	return fmt.Errorf("%w: the header %s is missing, twice there, or malformed", ErrSignature, name)
+}
+
 func bad(field, format string, args ...any) error {
 	return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

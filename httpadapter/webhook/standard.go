@@ -126,8 +126,11 @@ func (s *standard) said(h http.Header, now time.Time) (m standardSaid, err error
 	id, okID := line(h, names.id)
 	timestamp, okTime := line(h, names.timestamp)
 	list, okList := line(h, names.signature)
-	if !okTime || !okList {
-		return m, ErrSignature
+	switch {
+	case !okList:
+		return m, noHeader(names.signature)
+	case !okTime:
+		return m, noHeader(names.timestamp)
 	}
 	if !okID || strings.Contains(id, ".") { // with a dot, two messages can have one signed text
 		return m, bad(names.id, "is missing, twice there, or has a dot")
@@ -138,7 +141,7 @@ func (s *standard) said(h http.Header, now time.Time) (m standardSaid, err error
 	}
 	var ok bool
 	if m.v1, m.v1a, ok = signatures(list); !ok || len(m.v1)+len(m.v1a) == 0 {
-		return m, ErrSignature
+		return m, noHeader(names.signature)
 	}
 	return m, nil
 }
@@ -150,7 +153,7 @@ func (s *standard) verify(m *Message) (Identity, error) {
 	}
 	head := []byte(h.id + "." + h.timestamp + ".")
 	if !s.macs.match(h.v1, head, m.Body) && !s.matchKeys(h.v1a, head, m.Body) {
-		return Identity{}, ErrSignature
+		return Identity{}, errNoMatch
 	}
 	said, err := members(m.Body, "type")
 	if err != nil {

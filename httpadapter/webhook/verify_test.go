@@ -35,6 +35,28 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+// The log of a refusal says whether to look for the header or for the secret.
+func TestRefusalNamesItsReason(t *testing.T) {
+	for _, v := range vectors(t) {
+		p := provider(t, v.Provider, v.Secrets...)
+		m := v.message()
+		m.Body = append(m.Body, ' ')
+		_, err := p.Verify(m)
+		assert.ErrorContains(t, err, "no secret matches it", v.Name)
+		for name := range v.Header {
+			if text := strings.ToLower(name); !strings.Contains(text, "signature") &&
+				!strings.Contains(text, "hmac") {
+				continue
+			}
+			m = v.message()
+			m.Header.Del(name)
+			err = p.Precheck(m.Header, m.Now)
+			assert.ErrorContains(t, err, "the header "+http.CanonicalHeaderKey(name)+" is missing",
+				v.Name)
+		}
+	}
+}
+
 // A delivery that differs in one place is refused.
 func TestAnythingElseIsRefused(t *testing.T) {
 	for _, v := range vectors(t) {
