@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"sync"
 
@@ -182,13 +183,22 @@ func (s *Store) look(ctx context.Context) inspection {
 func inspectServer(ctx context.Context, client redis.UniversalClient,
 	addr string) (wire.Info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		hint := ""
-		if wire.BrokenConnection(err) || errors.Is(err, io.EOF) {
-			hint = " (it accepts connections and closes them: is it at maxclients?)"
-		}
-		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr, hint, err)
+		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr,
+			hint(err), err)
 	}
 	return wire.ServerInfo(ctx, client, addr)
+}
+
+// hint says what the usual cause of err is.
+func hint(err error) string {
+	var addr *net.AddrError
+	switch {
+	case errors.As(err, &addr):
+		return " (Addr must be host:port; redis.ParseURL makes the options of a URL)"
+	case wire.BrokenConnection(err), errors.Is(err, io.EOF):
+		return " (it accepts connections and closes them: is it at maxclients?)"
+	}
+	return ""
 }
 
 // withhold keeps all calls of a store with Options.WrappedBy until OpenFor. A caller that reaches

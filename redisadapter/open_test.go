@@ -54,6 +54,15 @@ func wantInput(t *testing.T, err error, field string) {
 	assert.Equal(t, field, input.Field, "%v", err)
 }
 
+// TestNewSaysWhatAnAddressIs: a URL, and a host without its port, are what a newcomer writes first.
+func TestNewSaysWhatAnAddressIs(t *testing.T) {
+	for _, addr := range []string{"redis://127.0.0.1:6379", "127.0.0.1"} {
+		client := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
+		_, err := redisadapter.New(t.Context(), client, redisadapter.Options{})
+		assert.ErrorContains(t, err, "Redis at "+addr+" cannot be reached (Addr must be host:port")
+	}
+}
+
 // closedPort is an address on which nobody listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
