@@ -32,7 +32,7 @@ func pageCommands(t *testing.T, page, with, listen string) string {
 }
 
 // runPage runs the block of a page that has a text, with another word in the place of one that it
-// must have, and returns what the commands print.
+// must have, and returns what the commands print to standard output.
 func runPage(t *testing.T, page, with, example, instead string, env ...string) string {
 	t.Helper()
 	commands := blockWith(t, page, with)
@@ -40,8 +40,10 @@ func runPage(t *testing.T, page, with, example, instead string, env ...string) s
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec",
 		strings.ReplaceAll(commands, example, instead))
 	cmd.Env = append(append(os.Environ(), "no_proxy=*"), env...)
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s%s", out, &stderr)
 	return string(out)
 }
 

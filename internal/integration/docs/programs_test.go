@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -301,15 +302,19 @@ func database(t *testing.T) (dsn string, db *sql.DB) {
 	return u.String(), db
 }
 
-// account makes the table that the guides book in.
-func account(t *testing.T, db *sql.DB) {
+// account makes the table that a guide books in, with the statements that the page gives to psql.
+func account(t *testing.T, db *sql.DB, page string) {
 	t.Helper()
-	for _, ddl := range []string{`CREATE TABLE account (balance bigint NOT NULL)`,
-		`INSERT INTO account VALUES (0)`} {
-		_, err := db.ExecContext(t.Context(), ddl)
+	statements := statement.FindAllStringSubmatch(blockWith(t, page, "CREATE TABLE account"), -1)
+	require.Len(t, statements, 2, page)
+	for _, s := range statements {
+		_, err := db.ExecContext(t.Context(), s[1])
 		require.NoError(t, err)
 	}
 }
+
+// statement is what a command of psql executes.
+var statement = regexp.MustCompile(`-c '([^']*)'`)
 
 func number(t *testing.T, db *sql.DB, query string) (n int) {
 	t.Helper()
@@ -330,8 +335,15 @@ func orders(n int) (ids []string, input string) {
 // is booked once.
 func TestSQLGuide(t *testing.T) {
 	dsn, db := database(t)
-	account(t, db)
-	file := programs(t, "docs/guides/sql.md", 1)[0]
+	const page = "docs/guides/sql.md"
+	account(t, db, page)
+	file := programs(t, page, 1)[0]
+	for _, want := range []string{blockWith(t, page, "booked evt_1") + "\n", ""} {
+		assert.Equal(t, want, runPage(t, page, "printf", "go run .", file, "DATABASE_URL="+dsn))
+		assert.Equal(t, 150, number(t, db, `SELECT balance FROM account`))
+	}
+	_, err := db.ExecContext(t.Context(), `UPDATE account SET balance = 0`)
+	require.NoError(t, err)
 	const n = 1000
 	ids, input := orders(n)
 	killed := startWith(t, file, input, "DATABASE_URL="+dsn)
@@ -354,9 +366,10 @@ func TestSQLGuide(t *testing.T) {
 // booking is published.
 func TestOutboxGuide(t *testing.T) {
 	dsn, db := database(t)
-	account(t, db)
+	const page = "docs/guides/outbox.md"
+	account(t, db, page)
 	brokers, _ := kafka(t, "bookings")
-	file := programs(t, "docs/guides/outbox.md", 1)[0]
+	file := programs(t, page, 1)[0]
 	const n = 300
 	ids, input := orders(n)
 	env := []string{"DATABASE_URL=" + dsn, "KAFKA_BROKERS=" + brokers}
