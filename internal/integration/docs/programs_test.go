@@ -164,7 +164,8 @@ func TestKafkaGuide(t *testing.T) {
 	}
 	brokers, produce := kafka(t, "orders", "orders.dead")
 	env := []string{"KAFKA_BROKERS=" + brokers, "REDIS_ADDR=" + miniredis.RunT(t).Addr()}
-	var ids, want []string
+	produce("orders", "evt_1", "evt_1") // as the page does with the broker's own tool
+	ids, want := []string(nil), []string{blockWith(t, "docs/guides/kafka.md", "\nshipped evt_1")}
 	for i := range 20 {
 		ids = append(ids, fmt.Sprintf("order-%d", i))
 		want = append(want, "shipped "+ids[i])
