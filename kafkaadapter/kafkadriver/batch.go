@@ -3,6 +3,7 @@ package kafkadriver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -88,6 +89,12 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 	case len(errs) != len(tasks):
 		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages",
 			len(errs), len(tasks)), len(tasks))
+	}
+	if ctx.Err() != nil {
+		errs = slices.Clone(errs) // they are the handler's
+		for i, err := range errs {
+			errs[i] = retryable(err)
+		}
 	}
 	return errs
 }

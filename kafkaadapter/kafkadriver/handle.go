@@ -216,7 +216,7 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 // handler may call an error permanent that is not.
 func retryable(err error) error {
 	if dedup.IsPermanent(err) {
-		return errCancelled
+		return fmt.Errorf("%w: %s", errCancelled, err.Error())
 	}
 	return err
 }
@@ -244,6 +244,9 @@ func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 	}()
 	err = p.cfg.Handler(ctx, it.msg)
 	returned = true
+	if ctx.Err() != nil { // Attempts.Timeout cancels a handler, too
+		return retryable(err)
+	}
 	return err
 }
 

@@ -274,6 +274,9 @@ func (d *delivery) handle(ctx context.Context, c *dedup.Claim) (err error) {
 	}()
 	err = d.s.engine.Handler(ctx, &d.msg)
 	returned = true
+	if ctx.Err() != nil && dedup.IsPermanent(err) { // Attempts.Timeout cancels a handler, too
+		return fmt.Errorf("%w: %s", errCancelled, err.Error())
+	}
 	return err
 }
 

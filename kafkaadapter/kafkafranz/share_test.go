@@ -140,6 +140,26 @@ func TestSharePark(t *testing.T) {
 	assert.Equal(t, 1, r.noted("release"))
 }
 
+// A handler that was canceled by its timeout may call the cancellation permanent: it runs again.
+func TestSharePermanentAfterTheTimeoutIsNotBelieved(t *testing.T) {
+	r := newShareRig(t, 1, 30*time.Second, 5)
+	r.produce(0, 0, 1)
+	reasons := map[string]error{}
+	m := r.share(func(ctx context.Context, m *kafkaadapter.Message) error {
+		if m.Attempt > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		return dedup.Permanent(ctx.Err())
+	}, func(c *shareConfig) {
+		c.Park, c.Attempts.Timeout = r.park(reasons), time.Second
+	})
+	r.allAccepted()
+	m.leave()
+	r.once(1)
+	assert.Empty(t, reasons, "parked")
+}
+
 // Without Park a failing message is kept from its last delivery, for as long as it takes.
 func TestShareKeepsTrying(t *testing.T) {
 	renewing(t, 2, 2, func(_ *testing.T, r *shareRig) {

@@ -310,6 +310,36 @@ func TestTimeoutCancelsTheHandler(t *testing.T) {
 	})
 }
 
+// A handler that was canceled by its timeout may call the cancellation permanent: it runs again.
+func TestPermanentAfterTheTimeoutIsNotBelieved(t *testing.T) {
+	for _, batch := range []bool{false, true} {
+		runs := 0
+		handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
+			if runs++; runs == 3 {
+				return nil
+			}
+			<-ctx.Done()
+			return dedup.Permanent(ctx.Err())
+		}
+		parked := parking{}
+		inBubble(t, 1, handler, func(_ *rig, c *kafkaadapter.Config) {
+			c.Attempts.Timeout, c.Park = 3*time.Second, parked.park
+			if batch {
+				c.Handler, c.BatchHandler = nil, func(ctx context.Context,
+					ms []*kafkaadapter.Message) []error {
+					return []error{handler(ctx, ms[0])}
+				}
+			}
+		}, func(r *rig) {
+			r.group.add(message("slow", "a"))
+			r.after(10 * time.Second)
+			assert.Equal(t, 3, runs, "batch: %v", batch)
+			assert.Empty(t, parked)
+			r.wantCommitted(1)
+		})
+	}
+}
+
 // The handler's context carries the attempt, so that it can derive keys for its calls.
 func TestHandlerSeesItsAttempt(t *testing.T) {
 	var key string
