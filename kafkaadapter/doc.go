@@ -1,12 +1,19 @@
 // Package kafkaadapter has what a program needs from Onceward to consume Kafka with any client
 // library: [Message], [Handler], [Config], ids, dead letters and [Observer]. The effect of every
 // message happens once: an offset is committed only after the message's effect and its record have
-// landed. The packages below it are for one client each:
+// landed.
 //
-//   - kafkasarama: IBM/sarama
-//   - kafkafranz: twmb/franz-go, also KIP-848 groups and share groups
-//   - kafkasegmentio: segmentio/kafka-go
-//   - kafkaconfluent: confluentinc/confluent-kafka-go on librdkafka, with cgo
+//	err := kafkasarama.Consume(ctx, brokers, "payments", []string{"charges"}, nil,
+//		kafkaadapter.Config{Deduper: d, Handler: handle})
+//
+// The packages below it are for one client each:
+//
+//   - [kafkasarama]: IBM/sarama
+//   - [kafkafranz]: twmb/franz-go, also KIP-848 groups and share groups
+//   - [kafkasegmentio]: segmentio/kafka-go
+//   - [kafkaconfluent]: confluentinc/confluent-kafka-go on librdkafka, with cgo
+//
+// Package [txn] is for handlers whose only effects are messages to the same cluster.
 //
 // There are two modes. With Config.Deduper every message is claimed by its id, in batches, before
 // its handler runs, and recorded before its offset may be committed: mode Claimed. With
@@ -20,10 +27,12 @@
 // not finished.
 //
 // A message is never skipped. A message cannot be processed when it failed for good, its id was
-// used with another payload, it has no id, or it is uncertain. It then goes to Config.Park, or
-// stops the consumer with an [*UnprocessableError]. Where the Deduper has a Resolve, the consumer
-// asks it about an uncertain message instead, on a worker and for as long as the answer is open.
-// That call waits up to the Deduper's Config.Wait for another process that asks.
+// used with another payload, it has no valid id, it is uncertain, or its attempts are used up. It
+// then goes to Config.Park, or stops the consumer with an [*UnprocessableError]. Where the Deduper
+// has a Resolve, the consumer asks it about an uncertain message instead, on a worker and for as
+// long as the answer is open. That call waits up to the Deduper's Config.Wait for another process
+// that asks. A message that stays in flight elsewhere goes to Config.Park, too, if there is one
+// (Attempts.BusyTimeout).
 //
 // [DeadLetters] makes a Park that sends such messages to a dead-letter topic, with acks of all
 // replicas, and with id, position, attempts and reason in headers. While that topic is down,
@@ -34,9 +43,10 @@
 // # Ids
 //
 // The id comes from Config.ID. A message without an id is identified by its position if
-// Config.Positions is set, and otherwise cannot be processed. A partition whose first messages all
-// have no id stops the consumer, unless Allow.NoID is set. The key of a message is not an id
-// ([KafkaKey] says when it is one). [Hashed] turns any id into one that a Deduper accepts.
+// Config.Positions is set. Otherwise it cannot be processed, except with Config.Unclaimed, where
+// its handler gets it. A partition whose first messages all have no id stops the consumer, unless
+// Allow.NoID is set. The key of a message is not an id ([KafkaKey] says when it is one). [Hashed]
+// turns any id into one that a Deduper accepts.
 //
 // A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: when two
 // topics, or two groups, have the same ids, each has an effect of its own. A message that comes
@@ -87,4 +97,10 @@
 //
 // The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days);
 // [CheckWindow] reports whether it does.
+//
+// [kafkasarama]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter/kafkasarama
+// [kafkafranz]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter/kafkafranz
+// [kafkasegmentio]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter/kafkasegmentio
+// [kafkaconfluent]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter/kafkaconfluent
+// [txn]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter/txn
 package kafkaadapter

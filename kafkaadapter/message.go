@@ -9,7 +9,9 @@ import (
 // Message is a Kafka message of any client. Do not change Key, Value or headers. It stays valid
 // after its handler has returned.
 type Message struct {
-	// ID is the id that Config.ID found; empty where it found none, in the Unclaimed composition.
+	// ID is the id that Config.ID found, that a letter in a retry topic carries, or that
+	// Config.Positions makes. It is empty in a message without an id. Only Config.Park and the
+	// handlers of the Unclaimed composition get such messages.
 	ID string
 	// Topic, Partition and Offset are the position of the message.
 	Topic     string
