@@ -40,7 +40,7 @@ var (
 	}()
 )
 
-// Lister is a [dedup.Store] that can list its keys, as the stores of redisadapter and sqladapter
+// Lister is a [dedup.Store] that can list its keys, as the stores of redisadapter and sqlstore
 // can.
 type Lister interface {
 	// Keys calls each for keys that are in one of states, without their results, and returns where

@@ -29,7 +29,7 @@ const (
 // Options configures a [Console]. Store is required; the rest may be zero.
 type Options struct {
 	// Store is the store to show: that of the Dedupers, or another one over the same records. The
-	// console lists its keys if it is a [Lister], as the stores of redisadapter and sqladapter are.
+	// console lists its keys if it is a [Lister], as the stores of redisadapter and sqlstore are.
 	Store dedup.Store
 	// Name is the name of the service on each page, at most 64 bytes. Default DefaultName.
 	Name string

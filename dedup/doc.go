@@ -1,6 +1,16 @@
 // Package dedup makes the effect of a message, webhook or request happen once, when the same one
 // can arrive twice.
 //
+//	d, err := dedup.New(store, dedup.Config{Namespace: "payments",
+//		Window: 24 * time.Hour, LeaseTTL: 30 * time.Second})
+//	...
+//	receipt, err := dedup.Do(ctx, d, event.ID, func(ctx context.Context) (string, error) {
+//		return charge(ctx, event) // the effect
+//	})
+//	if !dedup.CanAck(err) { // do not acknowledge
+//		return err
+//	}
+//
 // A key names one logical operation. It is claimed before the effect, under a lease, and
 // recorded as done after it, for a window. A duplicate that arrives in between finds the key in
 // flight. A later one gets the stored result.
@@ -31,7 +41,7 @@
 //     (Request.TakeOverOlderGeneration).
 //   - The store loses what it had acknowledged.
 //
-// Where that must not happen, put record and effect into one transaction: package sqladapter.
+// Where that must not happen, put record and effect into one transaction: package [sqladapter].
 // Where that is not possible, call [MarkIrreversible] before the part that cannot be undone, and
 // let Config.Resolve ask the downstream.
 //
@@ -46,8 +56,23 @@
 //
 // # Stores
 //
-// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in Redis,
-// package sqladapter in a database, and package layered in two of them. Package driver is the
-// contract for a store of your own, and package deduptest tests a store against it. This package
+// A [Store] keeps claims and records: [Memory] in this process, package [redisadapter] in Redis,
+// package [sqlstore] in a database, and package [layered] in two of them. Package [driver] is the
+// contract for a store of your own, and package [deduptest] tests a store against it. This package
 // depends on the standard library alone.
+//
+// # Receivers
+//
+// Packages that call a Deduper: [kafkaadapter] for Kafka, [queue] for brokers that acknowledge
+// single messages, [httpadapter] for requests with an Idempotency-Key, and [webhook].
+//
+// [sqladapter]: https://pkg.go.dev/github.com/onceward/onceward/sqladapter
+// [redisadapter]: https://pkg.go.dev/github.com/onceward/onceward/redisadapter
+// [sqlstore]: https://pkg.go.dev/github.com/onceward/onceward/sqladapter/sqlstore
+// [layered]: https://pkg.go.dev/github.com/onceward/onceward/dedup/layered
+// [deduptest]: https://pkg.go.dev/github.com/onceward/onceward/dedup/deduptest
+// [kafkaadapter]: https://pkg.go.dev/github.com/onceward/onceward/kafkaadapter
+// [queue]: https://pkg.go.dev/github.com/onceward/onceward/queue
+// [httpadapter]: https://pkg.go.dev/github.com/onceward/onceward/httpadapter
+// [webhook]: https://pkg.go.dev/github.com/onceward/onceward/httpadapter/webhook
 package dedup

@@ -1,11 +1,17 @@
 // Package deduptest proves that an implementation of [driver.Store] keeps its contract,
 // and breaks stores on purpose.
 //
-// [Run] is the conformance suite: call it from a test of your own store. [Faulty] wraps
-// any store and loses requests and replies, so that a test can show that no message is lost or run
-// twice on such a network.
+// [Twice] and [Storm] test a handler of yours: they run it again through crashes, pauses and lost
+// replies, and fail for a message that is lost, or has a second effect that no fault explains.
 //
-// It is the one package of this module that imports testing; import it from tests only.
+//	func TestShip(t *testing.T) {
+//		deduptest.Twice(t, deduptest.Subject{Deliver: deliver, Effects: parcels})
+//	}
+//
+// [Run] is the conformance suite: call it from a test of your own store. [Faulty] wraps any store
+// and loses requests and replies. A test that needs no faults uses [dedup.Memory].
+//
+// It imports testing; import it from tests only.
 package deduptest
 
 import (

@@ -1,7 +1,18 @@
 // Package layered makes one [driver.Store] of two: a hot one with the claims and the recently
 // finished keys, and a cold one with all that have succeeded. Redis in front of PostgreSQL is the
-// usual pair. With a filter, such as that of package
-// bloom, new keys need no lookup in the cold store.
+// usual pair: packages redisadapter and sqladapter/sqlstore.
+//
+//	store, err := layered.New(hot, cold, layered.Config{
+//		HotWindow: 6 * time.Hour, LeaseTTL: 30 * time.Second,
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	d, err := dedup.New(store, dedup.Config{Namespace: "orders",
+//		Window: 21 * 24 * time.Hour, LeaseTTL: 30 * time.Second})
+//
+// With a filter, such as that of package bloom, new keys need no lookup in the cold store. [Front]
+// puts a filter in front of one store, and [Moving] moves a deployment from one store to another.
 package layered
 
 import (
@@ -50,7 +61,7 @@ type Config struct {
 const minLeases = 10
 
 // New returns a store made of hot and cold. hot is any store with a window for each key, preferably
-// a Redis with the layout Full; cold is usually sqladapter's Store. The error is an
+// a Redis with the layout Full; cold is usually a store of sqlstore. The error is an
 // [*driver.InputError] for a bad field of cfg, a nil store, twice the same one, and a hot store
 // that cannot remember for HotWindow.
 //

@@ -2,7 +2,16 @@
 // return ([dedup.MarkIrreversible]) and has not said how it ended. It asks the downstream about
 // each and records the answer, without waiting for the next delivery of the message.
 //
-// The store has to be a [driver.Resolvable]: those of redisadapter, sqladapter and dedup.Memory
+//	r, err := resolver.New(store, resolver.Config{Window: window, Ask: func(ctx context.Context,
+//		u resolver.UncertainRecord) (dedup.Resolution, error) {
+//		return findCharge(ctx, u.ID.DownstreamKey("charge"))
+//	}})
+//	if err != nil {
+//		return err
+//	}
+//	go r.Run(ctx)
+//
+// The store has to be a [driver.Resolvable]: those of redisadapter, sqlstore and [dedup.Memory]
 // are.
 package resolver
 
@@ -49,8 +58,8 @@ const (
 	maxAsks = math.MaxInt16
 )
 
-// UncertainRecord is an uncertain key. Its DownstreamKey is the idempotency key of the attempt in
-// doubt.
+// UncertainRecord is an uncertain key. The DownstreamKey of its ID is the idempotency key of the
+// attempt in doubt.
 type UncertainRecord = driver.UncertainRecord
 
 // Resolved counts the keys of one pass of a [Resolver] by their results.
@@ -71,12 +80,12 @@ type Config struct {
 	// Policy for uncertain keys. Default: [PolicyAsk].
 	Policy Policy
 	// Ask finds out how the attempt in doubt has ended, most often by the idempotency key that it
-	// gave to the downstream: UncertainRecord.DownstreamKey. It returns dedup.Happened,
-	// dedup.FailedForGood or dedup.DidNotHappen, and the zero Resolution or an error when it does
-	// not know. Its context ends with the Resolver, after Timeout, and with cause
-	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, but across all processes
-	// no two at once for the same key. A panic is an error. Until it returns, the key and the next
-	// pass wait. No default.
+	// gave to the downstream: u.ID.DownstreamKey. It returns [dedup.Happened],
+	// [dedup.FailedForGood] or [dedup.DidNotHappen], and the zero Resolution or an error when it
+	// does not know. Its context ends with the Resolver, after Timeout, and with cause
+	// [dedup.ErrLeaseLost] when the key is lost. Several goroutines call it, but across all
+	// processes no two at once for the same key. A panic is an error. Until it returns, the key and
+	// the next pass wait. No default.
 	Ask func(ctx context.Context, u UncertainRecord) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
