@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -46,19 +47,71 @@ func ExampleConfig_park() {
 	})
 }
 
+// printer stands for the producer of a driver, such as that of kafkasarama.Producer.
+type printer struct{}
+
+func (printer) Send(_ context.Context, m *kafkaadapter.Message) error {
+	fmt.Println("sent to", m.Topic, "because of:", m.Header(kafkaadapter.HeaderError))
+	return nil
+}
+
 // Messages that cannot be processed go to a topic of their own.
 func ExampleDeadLetters() {
-	var d *dedup.Deduper
-	var handle kafkaadapter.Handler
-	var producer kafkaadapter.Producer // of a driver, such as kafkasarama.Producer
 	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: producer,
+		Producer: printer{},
 		Topic:    func(m *kafkaadapter.Message) string { return m.Topic + ".dead" },
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
+	var d *dedup.Deduper
+	var handle kafkaadapter.Handler
 	run(kafkaadapter.Config{Deduper: d, Handler: handle, Park: park})
+
+	// The consumer calls it so:
+	m := &kafkaadapter.Message{ID: "order-7", Topic: "orders", Partition: 3, Offset: 42}
+	fmt.Println(park(context.Background(), m, errors.New("no such account")))
+	// Output:
+	// sent to orders.dead because of: no such account
+	// <nil>
+}
+
+// Letters go back to their topic when the cause is gone. The message of a letter has failed for
+// good, so it would be skipped without Replay.
+func ExampleReplay() {
+	ctx := context.Background()
+	d, err := dedup.New(dedup.Memory(1000), dedup.Config{
+		Namespace: "payments", Window: 8 * 24 * time.Hour, LeaseTTL: 30 * time.Second,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	letter := deadLetter(ctx, d) // received from the topic orders.dead
+
+	again, err := kafkaadapter.Replay(ctx, d, letter)
+	switch {
+	case errors.Is(err, kafkaadapter.ErrSettled):
+		fmt.Println("processed since")
+	case err != nil:
+		log.Fatal(err)
+	default:
+		fmt.Printf("send %s to %s\n", again.Value, again.Topic)
+	}
+	// Output:
+	// send {"amount":100} to orders
+}
+
+// deadLetter makes the letter of a message that a consumer could not process.
+func deadLetter(ctx context.Context, d *dedup.Deduper) *kafkaadapter.Message {
+	m := &kafkaadapter.Message{ID: "order-7", Scope: kafkaadapter.ScopeOf("billing", "orders"),
+		Topic: "orders", Value: []byte(`{"amount":100}`)}
+	reason := dedup.Permanent(errors.New("no such account"))
+	if _, err := dedup.Do(ctx, d, m.ID, func(context.Context) (struct{}, error) {
+		return struct{}{}, reason
+	}, dedup.WithScope(m.Scope)); !dedup.IsPermanent(err) {
+		panic(err)
+	}
+	return kafkaadapter.DeadLetter("orders.dead", m, reason)
 }
 
 // Effect and record in one SQL transaction: mode Atomic. No store is needed. Messages that
@@ -106,7 +159,7 @@ func ExampleAllOrNothing() {
 						}
 					}
 					return nil
-				})
+				}, dedup.WithScope(ms[0].Scope)) // one for all, but for letters of RetryTopics
 			return err
 		}),
 	})
