@@ -133,7 +133,7 @@ func (o *Outbox) Migrations() fs.FS {
 	return o.migrations.Files()
 }
 
-// GooseMigrations returns the same for goose, 0001_name.sql.
+// GooseMigrations returns the files of [Outbox.Migrations] for goose, 0001_name.sql.
 func (o *Outbox) GooseMigrations() fs.FS {
 	if o.ready() != nil {
 		return nil

@@ -24,7 +24,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err) // names the option that would lose messages, or their order
 	}
-	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
+	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher, OnPark: alarm})
 	sent := publisher.Publish(context.Background(),
 		[]outbox.Message{{Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not acknowledged

@@ -29,7 +29,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err) // names the option with which nothing would be published after an outage
 	}
-	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
+	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher, OnPark: alarm})
 	sent := publisher.Publish(context.Background(), []outbox.Message{
 		{ID: "booked-1", Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not acknowledged

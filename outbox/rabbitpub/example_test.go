@@ -22,7 +22,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer func() { _ = publisher.Close() }()
-	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
+	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher, OnPark: alarm})
 	sent := publisher.Publish(context.Background(), []outbox.Message{
 		{ID: "booked-1", Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not confirmed

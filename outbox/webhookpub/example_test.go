@@ -29,7 +29,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
+	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher, OnPark: alarm})
 	sent := publisher.Publish(context.Background(), []outbox.Message{
 		{ID: "booked-1", Topic: "customer-7", Payload: []byte(`{"type":"booked"}`)}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not acknowledged
