@@ -251,7 +251,7 @@ func (c *call) comeAgain(lease time.Duration) time.Duration {
 	return c.m.cfg.RetryAfter
 }
 
-// EncodeResponse encodes an answer for [dedup.Config].Resolve, which returns it with StateSucceeded
+// EncodeResponse encodes an answer for [dedup.Config].Resolve, which passes it to [dedup.Happened]
 // when it finds that the effect of a request has happened. Retries then get that answer. ctx is the
 // one that Resolve gets: with Config.Seal it says which record the answer is for. Headers that are
 // not kept are left out. An answer that is larger than Config.ResponseLimit leaves a tombstone, as

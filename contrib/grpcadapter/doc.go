@@ -2,6 +2,13 @@
 // server interceptor for the metadata idempotency-key, over the same [httpadapter.Runner]
 // as the middleware for HTTP.
 //
+//	run, err := httpadapter.Claimed(d)
+//	...
+//	// account is a Scope
+//	once, err := grpcadapter.UnaryServerInterceptor(run, account, grpcadapter.Config{})
+//	...
+//	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, once))
+//
 // The first call with a key runs its handler, and its response, or an error with a code that is
 // kept, is recorded before it leaves. A retry with the key gets that, or Aborted while the first
 // call still runs. When the store cannot say whether a call is new, or cannot record its response,

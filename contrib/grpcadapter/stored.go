@@ -111,7 +111,7 @@ func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, 
 }
 
 // EncodeResponse encodes a response, or an error with a code of gRPC, for [dedup.Config].Resolve,
-// which returns it with StateSucceeded when it finds that the effect of a call has happened.
+// which passes it to [dedup.Happened] when it finds that the effect of a call has happened.
 // Retries then get that response or error. ctx is the one that Resolve gets. As with a handler's
 // answer, an error that is larger than Config.ResponseLimit is cut, and a response that is larger
 // leaves a tombstone. A ctx that is not that of a call with a key, neither resp nor err, and a

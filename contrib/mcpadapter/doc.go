@@ -1,6 +1,12 @@
 // Package mcpadapter makes a tool call of the Model Context Protocol have its effect once, even
 // when an agent sends it again. It is a receiving middleware for servers of the official Go SDK.
 //
+//	run, err := httpadapter.Claimed(d)
+//	...
+//	once, err := mcpadapter.New(run, mcpadapter.TokenUser, mcpadapter.Config{Name: "payments"})
+//	...
+//	server.AddReceivingMiddleware(once)
+//
 // The key of a call is in the _meta of its request, which the host application can write and the
 // model cannot. Or it is made of the arguments that [Tool].KeyFields names. The ID of a JSON-RPC
 // request is new in each retry, so it is never the key. The first call with a key runs the tool,

@@ -1,6 +1,14 @@
 // Package webhook handles each webhook event once: it verifies the signature, finds out whether the
 // event is done, runs a handler, and acknowledges only what is on record.
 //
+//	run, err := httpadapter.Claimed(d)
+//	...
+//	provider, err := webhook.Stripe(os.Getenv("STRIPE_SECRET"))
+//	...
+//	hook, err := webhook.New(run, provider, handle, webhook.Config{Endpoint: "billing"})
+//	...
+//	mux.Handle("POST /hooks/billing", hook)
+//
 // A [Receiver] is an http.Handler for one endpoint of one [Provider]. Presets are
 // [StandardWebhooks], [Stripe], [GitHub], [Shopify], [Slack], [Twilio], [Adyen], [PayPal], [Square]
 // and [Mailgun]; [HMAC] describes others, and a Provider of your own needs a Verify. A forged or

@@ -1,6 +1,12 @@
 // Package httptrace traces the requests of packages httpadapter and grpcadapter with OpenTelemetry.
 // It is separate from package telemetry so that a program without HTTP does not link an HTTP
 // server.
+//
+//	tracer, err := telemetry.NewTracer(provider, "payments")
+//	...
+//	run, err := httptrace.Claimed(tracer, d) // instead of httpadapter.Claimed
+//	...
+//	once, err := httpadapter.New(run, account, httpadapter.Config{})
 package httptrace
 
 import (

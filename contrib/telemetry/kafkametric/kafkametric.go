@@ -1,6 +1,13 @@
 // Package kafkametric measures a Kafka consumer with OpenTelemetry, for every client: the outcomes
 // of messages, and the progress of partitions. Package telemetry measures the outcomes of claims
 // and the age of duplicates.
+//
+//	metrics, err := kafkametric.New(provider, "payments")
+//	...
+//	cfg.Observer = metrics.Observer()
+//	consumer, err := kafkasarama.New(...)
+//	...
+//	err = metrics.Observe(consumer.Progress)
 package kafkametric
 
 import (

@@ -1,6 +1,10 @@
 // Package kafkatrace traces the messages of a Kafka consumer with OpenTelemetry, for every client:
 // the claim, the handler, the completion, duplicates and parked messages. A retry and a duplicate
 // have a link to the attempt that claimed first.
+//
+//	tracer, err := kafkatrace.New(provider, kafkatrace.Config{Name: "payments", Group: "billing"})
+//	...
+//	err = kafkasarama.Consume(ctx, brokers, "billing", topics, nil, tracer.Trace(cfg))
 package kafkatrace
 
 import (

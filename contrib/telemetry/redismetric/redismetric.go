@@ -1,6 +1,13 @@
 // Package redismetric measures what a redisadapter.Store knows about its server, with
 // OpenTelemetry. It is separate from package telemetry so that a program without Redis does not
 // link a Redis client.
+//
+//	metrics, err := redismetric.New(provider, "payments")
+//	...
+//	opts := redisadapter.Options{OnFinding: metrics.OnFinding}
+//	store, err := redisadapter.New(ctx, client, opts)
+//	...
+//	err = metrics.ObserveStore(store)
 package redismetric
 
 import (
