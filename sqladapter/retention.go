@@ -40,9 +40,10 @@ import (
 // the database's clock and this process's. A process whose own clock is behind deletes later by as
 // much.
 //
-// It is an error when Config.Window is zero, when the table's recorded window is forever, and when
-// the table is partitioned. Even with an error it returns how many marks it has deleted. It takes
-// six round trips with PostgreSQL and one slice, more elsewhere.
+// It is an error when limit is below 1, when Config.Window is zero, when the table's recorded
+// window is forever, when the table is partitioned, and with [Generations]. Even with an error it
+// returns how many marks it has deleted. It takes six round trips with PostgreSQL and one slice,
+// more elsewhere.
 func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:

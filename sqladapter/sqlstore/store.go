@@ -10,7 +10,8 @@
 //		return err
 //	}
 //	go store.RunSweeper(ctx, sqlstore.SweeperConfig{}) // keeps the table small
-//	d, err := dedup.New(store, dedup.Config{Namespace: "payments"})
+//	d, err := dedup.New(store, dedup.Config{Namespace: "payments",
+//		Window: 24 * time.Hour, LeaseTTL: 30 * time.Second})
 //
 // Package dedup/resolver settles attempts that ended after dedup.MarkIrreversible with an unknown
 // outcome.

@@ -31,9 +31,9 @@ type SweepResult struct {
 }
 
 // Sweep removes at most limit rows that have expired, and releases at most limit claims whose lease
-// has lapsed, oldest first. Call it again while one of the returned numbers equals limit. A claim
-// that it released keeps attempt, fence and steps for its hold. If its owner comes back, the owner
-// holds nothing any more.
+// has lapsed, oldest first. Call it again while Removed, or the sum of Released and Uncertain,
+// equals limit. A claim that it released keeps attempt, fence and steps for its hold. If its owner
+// comes back, the owner holds nothing any more.
 //
 // It never touches a live lease. It checks a due row under its lock, by the clock of the database
 // or this process's, whichever is behind: a clock that has jumped ahead removes nothing. It skips
@@ -136,8 +136,9 @@ type SweeperConfig struct {
 	Failed func(error)
 }
 
-// RunSweeper sweeps until ctx ends, and returns the cause of ctx. It starts no goroutine: run it in
-// one of yours, in every process or in one; see [Store.Sweep].
+// RunSweeper sweeps until ctx ends, and returns the cause of ctx. A nil ctx and a bad field of cfg
+// are a [*driver.InputError]. It starts no goroutine: run it in one of yours, in every process or
+// in one; see [Store.Sweep].
 func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 	switch {
 	case ctx == nil:
