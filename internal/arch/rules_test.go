@@ -150,7 +150,8 @@ var table = map[string]rule{
 	"sqladapter/sqlpreflight": {
 		imports: []string{"dedup/preflight", "internal/advice", "internal/sqlerr",
 			"internal/sqlname", "sqladapter/internal/dialect"},
-		tests: []string{"dedup", "internal/advice/advicetest", "sqladapter/internal/sqlscript"},
+		tests: []string{"dedup", "internal/advice/advicetest", "sqladapter",
+			"sqladapter/internal/sqlscript"},
 	},
 	"sqladapter/sqlserver": {imports: []string{"sqladapter/internal/dialect"}},
 	"sqladapter/sqlstore": {

@@ -19,7 +19,7 @@ import (
 
 // Config says what [Run] looks at. Dialect is required.
 type Config struct {
-	// Dialect of the database. No default.
+	// Dialect of the database: Postgres, MySQL or SQLite of package sqladapter. No default.
 	Dialect dialect.Dialect
 	// Schema that holds the tables. Default: the connection's own.
 	Schema string

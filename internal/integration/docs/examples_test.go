@@ -17,14 +17,16 @@ import (
 // of "Output:". Here, where drivers and brokers are, they run in a copy that says Output.
 func TestPackageExamples(t *testing.T) {
 	const sqlite = "import _ \"modernc.org/sqlite\"\n"
+	const pgx = "import _ \"github.com/jackc/pgx/v5/stdlib\"\n"
 	for dir, row := range map[string]struct {
 		examples int
 		drivers  string
 	}{
 		"sqladapter": {4, sqlite}, "outbox": {1, sqlite}, "sqladapter/pgxv5": {1, ""},
+		"sqladapter/sqlstore": {1, sqlite}, "sqladapter/sqlpreflight": {1, sqlite},
 		"kafkaadapter/kafkaconfluent": {1, ""}, "kafkaadapter/kafkafranz": {1, ""},
 		"kafkaadapter/kafkasegmentio": {1, ""}, "outbox/franzpub": {1, ""},
-		"outbox/saramapub": {1, ""},
+		"outbox/saramapub": {1, ""}, "outbox/pgxlisten": {1, pgx},
 	} {
 		t.Run(dir, func(t *testing.T) {
 			examples := row.examples
