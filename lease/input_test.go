@@ -74,6 +74,9 @@ func TestAcquireRefuses(t *testing.T) {
 	wantInput(t, err, "ctx")
 	wantInput(t, l.Renew(none), "ctx")
 	wantInput(t, l.Release(none), "ctx")
+	run, stop := l.KeepAlive(none)
+	wantInput(t, context.Cause(run), "ctx")
+	stop()
 	assert.Len(t, mini.Keys(), 1, "bad input")
 }
 

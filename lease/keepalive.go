@@ -18,8 +18,14 @@ import (
 //
 // stop ends the renewal, cancels the context and waits for the goroutine, which a renewal
 // under way does not delay. Call it in any case, then Release; calling it again does
-// nothing. On a lease that is lost or released the context is canceled from the start.
+// nothing. On a lease that is lost or released the context is canceled from the start, and for
+// a nil ctx, too, with an [*InputError] as cause.
 func (l *Lease) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
+	if ctx == nil {
+		run, refuse := context.WithCancelCause(context.Background())
+		refuse(&InputError{"ctx", "is nil"})
+		return run, func() {}
+	}
 	run, lose := context.WithCancelCause(ctx)
 	if l.Remaining() <= 0 {
 		lose(ErrLost)
