@@ -7,6 +7,9 @@
 // the filter. The Feed also says until when that holds. In every other case the answer is Unknown
 // and says why. Maybe never means duplicate: ask the store.
 //
+// To spare the lookups of a store, give the filter to package [layered], and call [Filter.Follow].
+// For a program that owns a store alone:
+//
 //	f, err := bloom.New(bloom.Options{Window: 6 * time.Hour, Rate: 500})
 //	feed, err := f.Rebuild(ctx, bloom.Source{Name: "orders"}, scan, nil) // what the store has
 //	err = feed.Open(leaseEnd)                                            // nobody else writes until then
@@ -58,4 +61,6 @@
 //
 // Ids are hashed with SipHash-2-4 under a secret. An attacker who does not know the secret cannot
 // choose ids that make another id Maybe.
+//
+// [layered]: https://pkg.go.dev/github.com/onceward/onceward/dedup/layered
 package bloom

@@ -158,7 +158,7 @@ func (s *source) doubted(e *dedup.Event) {
 	s.add(uncertain)
 }
 
-// Observer returns the hooks for the dedup.Config.Observer of every Deduper that is to be counted
+// Observer returns the hooks for the [dedup.Config].Observer of every Deduper that is to be counted
 // under this name, which is usually the Deduper's namespace or a topic and has 1 to 64 bytes. The
 // window is the Deduper's Window; ages of duplicates are shown as shares of it. A second call with
 // the same name must have the same window, and continues the counts of that name.

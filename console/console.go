@@ -53,7 +53,7 @@ type Lister interface {
 }
 
 // IrreversibleLister is a Lister that finds the keys past their point of no return
-// (dedup.MarkIrreversible) without looking at any other key. The store of redisadapter is one.
+// ([dedup.MarkIrreversible]) without looking at any other key. The store of redisadapter is one.
 type IrreversibleLister interface {
 	Lister
 	// IrreversibleKeys is Keys for those keys alone. The states are StateInProgress,

@@ -38,8 +38,8 @@ type Options struct {
 	// Window is the initial value in the form that records an uncertain key as done. It is how long
 	// the store remembers that. Default 0: to be typed in.
 	Window time.Duration
-	// Hold is how long the store keeps the fence of a forgotten key; see dedup.Config.Hold. Default
-	// DefaultHold.
+	// Hold is how long the store keeps the fence of a forgotten key; see [dedup.Config].Hold.
+	// Default DefaultHold.
 	Hold time.Duration
 
 	// ShowResult returns the text that the page shows for a result, or for the error that a failure

@@ -10,7 +10,7 @@ import (
 )
 
 // RecordKey names a request with a key as the [Middleware] does, so that you can find its record:
-// with [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or a
+// with [RecordKey.ID] in a [dedup.Store], and with Key and [RecordKey.Scope] through a Deduper or a
 // sqladapter.Ledger.
 type RecordKey struct {
 	// Name is Config.Name. Default "".

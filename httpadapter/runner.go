@@ -19,7 +19,7 @@ import (
 type Runner interface {
 	// Run calls effect unless the key is done, and returns the result that is kept. The outcome is
 	// Acquired for a result of this call, and Duplicate for a result of an earlier call. For a key
-	// that is done without a result (an operator's Mark), it returns dedup.ErrNoResult, or a nil
+	// that is done without a result (an operator's Mark), it returns [dedup.ErrNoResult], or a nil
 	// value. A Runner that has to begin again may call effect again, but never runs two calls at
 	// the same time.
 	//

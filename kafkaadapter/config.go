@@ -135,7 +135,7 @@ type Allow struct {
 	// TakeOver takes over at once the claims that an older generation of this group holds of the
 	// same partition, instead of waiting for their leases. Their member has lost the partition, but
 	// its handler may still run. So "a rebalance while a handler runs" becomes one more case in
-	// which an effect happens twice. TakeOver never passes dedup.MarkIrreversible.
+	// which an effect happens twice. TakeOver never passes [dedup.MarkIrreversible].
 	TakeOver bool
 }
 

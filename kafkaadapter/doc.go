@@ -27,12 +27,12 @@
 // not finished.
 //
 // A message is never skipped. A message cannot be processed when it failed for good, its id was
-// used with another payload, it has no valid id, it is uncertain, or its attempts are used up. It
-// then goes to Config.Park, or stops the consumer with an [*UnprocessableError]. Where the Deduper
-// has a Resolve, the consumer asks it about an uncertain message instead, on a worker and for as
-// long as the answer is open. That call waits up to the Deduper's Config.Wait for another process
-// that asks. A message that stays in flight elsewhere goes to Config.Park, too, if there is one
-// (Attempts.BusyTimeout).
+// used with another payload, it has no valid id, it is uncertain, its record cannot be read, or its
+// attempts are used up. It then goes to Config.Park, or stops the consumer with an
+// [*UnprocessableError]. Where the Deduper has a Resolve, the consumer asks it about an uncertain
+// message instead, on a worker and for as long as the answer is open. That call waits up to the
+// Deduper's Config.Wait for another process that asks. A message that stays in flight elsewhere
+// goes to Config.Park, too, if there is one (Attempts.BusyTimeout).
 //
 // [DeadLetters] makes a Park that sends such messages to a dead-letter topic, with acks of all
 // replicas, and with id, position, attempts and reason in headers. While that topic is down,
@@ -90,7 +90,7 @@
 //
 // A partition that is lost (somebody else took it, or Redis was away for longer than the lease) is
 // not given up. Its handlers are canceled at once: the cause of their contexts wraps
-// dedup.ErrLeaseLost and the cause of the Ownership's context. None of its messages begins before
+// [dedup.ErrLeaseLost] and the cause of the Ownership's context. None of its messages begins before
 // it has been acquired again. The other partitions do not notice. If the group has given the
 // partition away, the group will say so; if the member left the session, the group would rebalance
 // for every short outage of Redis.

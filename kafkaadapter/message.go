@@ -27,7 +27,7 @@ type Message struct {
 	Attempt int
 	// Scope is the scope of the message's key in the Deduper: Config.Scope, or [ScopeOf] the group
 	// and FirstTopic. In the Unclaimed composition the handler passes it to the code that records
-	// the message (dedup.WithScope), because two topics may use the same ids.
+	// the message ([dedup.WithScope]), because two topics may use the same ids.
 	Scope string
 	// FirstTopic is the topic that the message was first sent to, as Config.TopicName calls it.
 	// It differs from Topic in a retry topic and in a mirrored one.
@@ -96,12 +96,12 @@ func (m *Message) Header(name string) string {
 }
 
 // Handler performs the effect of one message. Its context ends after Attempts.Timeout, when the
-// claim is lost (cause dedup.ErrLeaseLost), and when Tuning.Drain of a revoked partition is used
-// up; dedup.FromContext returns its attempt.
+// claim is lost (cause [dedup.ErrLeaseLost]), and when Tuning.Drain of a revoked partition is used
+// up; [dedup.FromContext] returns its attempt.
 //
 // A nil error says that the effect has happened, and the message is recorded before its offset may
 // be committed. Return the context's error where the context ended before the effect. After an
-// error for which dedup.IsPermanent is true, the message goes to Config.Park, or stops the
+// error for which [dedup.IsPermanent] is true, the message goes to Config.Park, or stops the
 // consumer. An error returned after the context has ended is never permanent. After any other
 // error, and after a panic, the claim is released and the message is handled again after a backoff,
 // or after the time of [RetryAfter], up to Attempts.Max times; messages of other keys move on. A
@@ -118,7 +118,7 @@ type Handler func(ctx context.Context, m *Message) error
 // neighbors from their effects; the shared attempt does not count.
 //
 // ctx ends with Attempts.Timeout, when one of the claims is lost, and when the drain budget of a
-// revoked partition is used up. dedup.FromContext finds no attempt in it.
+// revoked partition is used up. [dedup.FromContext] finds no attempt in it.
 type BatchHandler func(ctx context.Context, ms []*Message) []error
 
 // Order says which messages wait for each other.

@@ -21,7 +21,7 @@ type Assigned struct {
 // methods are called from several goroutines.
 type Ownership interface {
 	// Context ends when the partition is lost, and when it was released. When it is lost, handlers
-	// are canceled, with a cause that wraps dedup.ErrLeaseLost and the cause of this context;
+	// are canceled, with a cause that wraps [dedup.ErrLeaseLost] and the cause of this context;
 	// nothing more begins; and Owning.Acquire is called again, after Release. The store is asked
 	// anew about everything that was not recorded by then.
 	Context() context.Context

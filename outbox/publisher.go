@@ -2,9 +2,15 @@ package outbox
 
 import "context"
 
-// Publisher sends messages to a broker. There are publishers for Kafka (outbox/saramapub and
-// outbox/franzpub), NATS JetStream (outbox/natspub), RabbitMQ (outbox/rabbitpub) and HTTP endpoints
-// (outbox/webhookpub). For other brokers see [PublishEach].
+// Publisher sends messages to a broker. There are publishers for Kafka ([saramapub] and
+// [franzpub]), NATS JetStream ([natspub]), RabbitMQ ([rabbitpub]) and HTTP endpoints
+// ([webhookpub]). For other brokers see [PublishEach].
+//
+// [saramapub]: https://pkg.go.dev/github.com/onceward/onceward/outbox/saramapub
+// [franzpub]: https://pkg.go.dev/github.com/onceward/onceward/outbox/franzpub
+// [natspub]: https://pkg.go.dev/github.com/onceward/onceward/outbox/natspub
+// [rabbitpub]: https://pkg.go.dev/github.com/onceward/onceward/outbox/rabbitpub
+// [webhookpub]: https://pkg.go.dev/github.com/onceward/onceward/outbox/webhookpub
 type Publisher interface {
 	// Publish sends the messages and returns a result for each, in their order. The result is nil
 	// when all the replicas that the broker requires have acknowledged the message (Kafka:

@@ -40,8 +40,8 @@ func New(cfg Config) (*Consumer, error) {
 // Handle handles one delivery, and returns when the broker has been told. It is for a client that
 // calls back; [Consumer.Run] pulls. It returns nil when the message is done or parked, and
 // acknowledged. An error says why the message is not done; the message is redelivered. After an
-// [*UnprocessableError], or an error that wraps dedup.ErrClosed, stop: the next message would fail
-// in the same way.
+// [*UnprocessableError], or an error that wraps [dedup.ErrClosed], stop: the next message would
+// fail in the same way.
 //
 // When ctx ends, the handler's context ends, too, and a message whose handler has not begun is
 // given back. While the store cannot be asked, Handle asks again, and calls Extend, until ctx ends.

@@ -53,17 +53,17 @@ type Delivery struct {
 type Source interface {
 	// Fetch returns at most limit deliveries, and waits for the first one until ctx ends. It may
 	// return none, and no error, when it has waited for a while. After an error Run calls it again,
-	// with a backoff. If dedup.IsPermanent is true of the error, Run returns it instead.
+	// with a backoff. If [dedup.IsPermanent] is true of the error, Run returns it instead.
 	Fetch(ctx context.Context, limit int) ([]*Delivery, error)
 }
 
 // Handler performs the effect of one message. Its context ends with Attempts.Timeout, with the loss
-// of the claim (cause dedup.ErrLeaseLost), and when Config.Drain is used up; dedup.FromContext
+// of the claim (cause [dedup.ErrLeaseLost]), and when Config.Drain is used up; [dedup.FromContext]
 // returns its attempt.
 //
 // It returns nil when the effect has happened: the message is recorded, then acknowledged. Return
 // the context's error if the context ended before the effect. With an error for which
-// dedup.IsPermanent is true, the message is parked. An error returned after the context has ended
+// [dedup.IsPermanent] is true, the message is parked. An error returned after the context has ended
 // is never permanent. After any other error, and after a panic, the claim is released and the
 // message is delivered again after a backoff, or after the time of [RetryAfter], up to Attempts.Max
 // times.

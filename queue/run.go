@@ -15,8 +15,8 @@ import (
 // handler that ignores its context keeps Run from returning.
 //
 // When it cannot continue, it drains in the same way and returns an error: an
-// [*UnprocessableError], one that wraps dedup.ErrClosed, an [*dedup.InputError], or one of src for
-// which dedup.IsPermanent is true. After any other error of src it logs the error and fetches
+// [*UnprocessableError], one that wraps [dedup.ErrClosed], an [*dedup.InputError], or one of src
+// for which [dedup.IsPermanent] is true. After any other error of src it logs the error and fetches
 // again, with a backoff.
 func (c *Consumer) Run(ctx context.Context, src Source) error {
 	if ctx == nil || src == nil {

@@ -195,7 +195,7 @@
 //
 // Another namespace, another scope, or another source for the key changes the ID itself, so no
 // store can know both IDs. Nest two Dedupers of the two namespaces instead. The inner one records
-// first, so the steps are the same. First all processes run the effect in dedup.Do of old. Then
-// dedup.Do of next calls dedup.Do of old, which runs the effect. Then old calls next, and one
+// first, so the steps are the same. First all processes run the effect in [dedup.Do] of old. Then
+// [dedup.Do] of next calls [dedup.Do] of old, which runs the effect. Then old calls next, and one
 // window later next runs the effect alone. See the example of a namespace.
 package redisadapter

@@ -46,7 +46,7 @@ import (
 //
 // With Options.Amnesia the canary must exist, or New returns [ErrNoCanary]. A prefix whose keys
 // were written with another layout, secret, window or number of shards is an [ErrOtherLayout]. On a
-// full server the first New of a prefix fails with a driver.ErrStoreFull; a later one does not.
+// full server the first New of a prefix fails with a [driver.ErrStoreFull]; a later one does not.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")

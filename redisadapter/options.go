@@ -36,7 +36,7 @@ const (
 	Full Layout = iota
 	// Compact keeps 8 bytes per key that has succeeded, in sets of some hundred keys each: about 10
 	// bytes a key, where a record takes 180 and more. It remembers only that a key is done, and
-	// needs dedup.Config.SeenOnly. A failure gets a record. Results and fingerprints are refused:
+	// needs [dedup.Config].SeenOnly. A failure gets a record. Results and fingerprints are refused:
 	// with them a key would cost more than in Full. Options.Secret, Window and ExpectedKeys are
 	// required.
 	Compact
@@ -116,7 +116,7 @@ type Options struct {
 	// Required by Compact, and an error with Full.
 	Secret []byte
 
-	// Window must equal dedup.Config.Window. The layout Compact has one window for all keys, and
+	// Window must equal [dedup.Config].Window. The layout Compact has one window for all keys, and
 	// refuses a claim or an end with another. At least 100 ms. It must be the same in all processes
 	// that share a prefix. Required by Compact, and an error with Full.
 	Window time.Duration
@@ -239,8 +239,7 @@ type Durability struct {
 	// write to their append-only files. It needs Redis 7.2 and appendonly yes. Default false.
 	Disk bool
 	// Timeout bounds the waiting. It must be shorter than the client's ReadTimeout, and than
-	// dedup.Config.StoreTimeout, or a slow replica is taken for a dead server. Default
-	// 500 ms.
+	// [dedup.Config].StoreTimeout, or a slow replica is taken for a dead server. Default 500 ms.
 	Timeout time.Duration
 }
 

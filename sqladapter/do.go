@@ -22,7 +22,7 @@ import (
 // Any error means: do not acknowledge, call Do again. Nothing is committed then. Only an error of
 // COMMIT leaves open whether the effect is committed; the next call finds out. effect's own error
 // is returned as it is, except for an error that only looks like a lost connection: see below. A
-// panic of effect passes through. Both roll back. dedup.IsPermanent is true for a key that cannot
+// panic of effect passes through. Both roll back. [dedup.IsPermanent] is true for a key that cannot
 // be used (a [*dedup.InputError]) and for one that is bound to another payload
 // ([dedup.ErrMismatch]): no retry fixes them. The Mark says what was learned of the key, and is
 // Unknown where the transaction failed.
@@ -30,7 +30,7 @@ import (
 // When [Retryable] is true of the error of any step, effect's included, Do runs everything again
 // from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
 // must neither commit nor roll it back. Do does not repeat after an error for which
-// dedup.IsPermanent is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
+// [dedup.IsPermanent] is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
 // long the caller wants to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, from a
 // payload or a call to another system, is not a lost connection. Do asks the database, with one
 // round trip, and runs everything again only when the database does not answer. Otherwise it
@@ -129,7 +129,7 @@ func (m *Ledger) do(
 // together or not at all. effect gets the positions in keys that are first, ascending, and
 // is not called when there is none. The marks are in the order of keys.
 //
-// One bad key does not fail the batch: its Mark carries Err, for which dedup.IsPermanent is true;
+// One bad key does not fail the batch: its Mark carries Err, for which [dedup.IsPermanent] is true;
 // the key is left out, and must not be acknowledged. A nil error of the call holds for all other
 // keys. A key that occurs twice is run once, at its first position; the later ones are duplicates
 // of it. An error of the call is as in Do, and no mark counts: the batch is rolled back, or a

@@ -32,7 +32,7 @@
 // The package needs a database/sql transaction and no driver. [Tx] has one method, so a wrapper of
 // a *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a bun.Tx (not
 // bun.Tx, which replaces placeholders by itself, and fails). You can also pass the *sql.Tx that Do
-// has begun to those libraries and to ent's driver. Package sqladapter/pgxv5 is for pgx.
+// has begun to those libraries and to ent's driver. Package [pgxv5] is for pgx.
 // PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are supported.
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and SERIALIZABLE
@@ -76,7 +76,7 @@
 // statements that commit by themselves (TRUNCATE, LOCK TABLES and DDL) in a transaction with a
 // mark.
 //
-// Package sqladapter/sqlserver has the dialect of SQL Server, which is experimental.
+// Package [sqlserver] has the dialect of SQL Server, which is experimental.
 //
 // # When Commit returns an error
 //
@@ -88,8 +88,8 @@
 //
 // # Requests
 //
-// Package httpadapter needs a [Runner] to put a request's effect, its record and its response into
-// one transaction:
+// Package [httpadapter] needs a [Runner] to put a request's effect, its record and its response
+// into one transaction:
 //
 //	run, err := ledger.Runner(db)
 //	once, err := httpadapter.New(run, scope, httpadapter.Config{})
@@ -106,5 +106,10 @@
 // # Effects elsewhere
 //
 // An effect that cannot be in the transaction, such as a request or a mail, needs level Claimed:
-// package sqladapter/sqlstore keeps a store for dedup.New in a table.
+// package [sqlstore] keeps a store for [dedup.New] in a table.
+//
+// [pgxv5]: https://pkg.go.dev/github.com/onceward/onceward/sqladapter/pgxv5
+// [sqlserver]: https://pkg.go.dev/github.com/onceward/onceward/sqladapter/sqlserver
+// [sqlstore]: https://pkg.go.dev/github.com/onceward/onceward/sqladapter/sqlstore
+// [httpadapter]: https://pkg.go.dev/github.com/onceward/onceward/httpadapter
 package sqladapter

@@ -19,7 +19,7 @@ import (
 // from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
 // must neither commit nor roll it back. After a lost COMMIT Do finds the fence that it has moved
 // itself, and answers that nothing was left. It does not repeat after an error for which
-// dedup.IsPermanent is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
+// [dedup.IsPermanent] is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
 // long the caller wants to wait. An effect's own io.EOF or net.Error is not a lost connection, as
 // in [Ledger.Do]. When ctx ends the transaction is rolled back, but a COMMIT that was sent gets
 // another five seconds for its answer. effect must not run statements that commit by themselves in

@@ -117,9 +117,9 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // inside effect, such as the Timeout of package httpadapter, begins anew with each run. Nothing
 // counts the calls that have failed: an error that comes back each time is returned each time.
 // After a lost COMMIT the record decides: the outcome is then Duplicate, with the result of this
-// very call or of another one. If the record cannot be read either, dedup.OutcomeUnknown is true of
-// the error, and the Result has effect's value. The same is true after every other error of COMMIT
-// that does not prove that nothing is committed.
+// very call or of another one. If the record cannot be read either, [dedup.OutcomeUnknown] is true
+// of the error, and the Result has effect's value. The same is true after every other error of
+// COMMIT that does not prove that nothing is committed.
 //
 // Until effect begins, Run ends with ctx. From then on only the values of ctx count: the end of ctx
 // cancels neither effect's context nor COMMIT. Set a timeout inside effect; Run has one of 30 s

@@ -67,7 +67,7 @@ type Config struct {
 	// RetryBudget bounds the retries of each principal to a part of its calls: a retry above it is
 	// answered with ResourceExhausted and claims nothing. New calls always continue. gRPC's own
 	// retries are recognized by their metadata grpc-previous-rpc-attempts. If an
-	// httpadapter.Middleware has the same budget, it counts both together. With [Unscoped] it
+	// [httpadapter.Middleware] has the same budget, it counts both together. With [Unscoped] it
 	// bounds all clients together. Default nil: no bound.
 	RetryBudget *httpadapter.RetryBudget
 	// ResponseLimit bounds a response as it is stored, in bytes. If a response is larger, the call

@@ -6,7 +6,7 @@ import (
 )
 
 // RecordKey names a call with a key as the interceptor does, so that you can find its record: with
-// [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or a
+// [RecordKey.ID] in a [dedup.Store], and with Key and [RecordKey.Scope] through a Deduper or a
 // sqladapter.Ledger.
 type RecordKey struct {
 	// Name is Config.Name. Default "".

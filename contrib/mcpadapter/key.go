@@ -16,7 +16,7 @@ import (
 )
 
 // RecordKey names a tool call as the middleware does, so that an operator finds its record: with
-// [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or a
+// [RecordKey.ID] in a [dedup.Store], and with Key and [RecordKey.Scope] through a Deduper or a
 // sqladapter.Ledger.
 type RecordKey struct {
 	// Name is Config.Name.
@@ -25,7 +25,8 @@ type RecordKey struct {
 	Principal string
 	// Tool is the tool's name.
 	Tool string
-	// Key is the value in _meta. If KeyFields makes the key, a tool finds it in dedup.Attempt.Key.
+	// Key is the value in _meta. If KeyFields makes the key, a tool finds it in
+	// [dedup.Attempt].Key.
 	Key string
 }
 

@@ -25,7 +25,7 @@ type middleware struct {
 }
 
 // New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools through the
-// Runner run. That is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose
+// Runner run. That is [httpadapter.Claimed] of a Deduper, or sqladapter's Runner for tools whose
 // effect is in the transaction of their record. An argument that is missing or wrong is an
 // [*dedup.InputError]. The middleware is safe for concurrent use, and the same middleware may serve
 // many servers.

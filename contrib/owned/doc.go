@@ -5,7 +5,7 @@
 // the filter, and has loaded the marks of earlier owners into it. New keys are begun with their
 // whole batch in one script, and marked in another. The other keys, those that the filter cannot
 // prove new or that somebody has begun before, are claimed at an ordinary store, the inner one, as
-// without this package. [Store] is a [dedup.Store], so you put a dedup.Deduper over it.
+// without this package. [Store] is a [dedup.Store], so you put a [dedup.Deduper] over it.
 // Origin.Source and Origin.Partition of its requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})

@@ -139,8 +139,8 @@ func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, err
 	return found, nil
 }
 
-// Forgets is a number that changes with every Forget, of any process, as driver.Store says. It is a
-// digest of the inner store's number, and of the source, number, epoch and forgets of every
+// Forgets is a number that changes with every Forget, of any process, as [driver.Store] says. It is
+// a digest of the inner store's number, and of the source, number, epoch and forgets of every
 // partition that is held. A Forget in a partition that nobody holds raises its epoch.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	inner, ok := s.inner.(driver.ForgetCounter)

@@ -62,13 +62,13 @@ type Options struct {
 	// KeyID names the Secret in snapshots: at most 64 bytes of letters, digits, '_', '.', '-'.
 	// Default: 8 hex digits of a digest of the secret.
 	KeyID string
-	// Window is dedup.Config.Window, and Hold is dedup.Config.Hold. All keys have the same Window
-	// and Hold: a call with a longer Hold or another Window is refused. Both are required, and each
-	// is at most ten years.
+	// Window is [dedup.Config].Window, and Hold is [dedup.Config].Hold. All keys have the same
+	// Window and Hold: a call with a longer Hold or another Window is refused. Both are required,
+	// and each is at most ten years.
 	Window, Hold time.Duration
 	// Lease is how long a partition is held without renewal. After a crash of its owner, nobody
-	// works on the partition for that long. At least three times dedup.Config.LeaseTTL, and at most
-	// a quarter of a generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
+	// works on the partition for that long. At least three times [dedup.Config].LeaseTTL, and at
+	// most a quarter of a generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
 	Lease time.Duration
 	// ExpectedKeys is how many keys end in one partition within a Window, 1 to 4e9. With more keys,
 	// the filter and the sets take more memory and more time, but stay correct. Required.
@@ -77,13 +77,13 @@ type Options struct {
 	// because after a crash these can run a second time. Keys above the bound are claimed at the
 	// inner store. Default DefaultInFlight, at most 2^20.
 	InFlight int
-	// Slices is the number of generations that Window+Hold is cut into, 1 to bloom.MaxSlices.
-	// Default bloom.DefaultSlices.
+	// Slices is the number of generations that Window+Hold is cut into, 1 to [bloom.MaxSlices].
+	// Default [bloom.DefaultSlices].
 	Slices int
 	// FalsePositives is the filter's goal for the share of new keys that are claimed anyway.
-	// Default bloom.DefaultFalsePositives.
+	// Default [bloom.DefaultFalsePositives].
 	FalsePositives float64
-	// MaxBytes bounds the bits of one partition's filter; see bloom.Options. Default twice the
+	// MaxBytes bounds the bits of one partition's filter; see [bloom.Options]. Default twice the
 	// plan.
 	MaxBytes int64
 	// Snapshots keeps filters across processes, so that an owner need not read every mark when it

@@ -19,10 +19,10 @@ const (
 // Partition names what [Store.Acquire] acquires: all keys of Source that the partitioner assigns to
 // Number when there are Count partitions.
 type Partition struct {
-	// Source is driver.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
+	// Source is [driver.Origin].Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
 	// UTF-8.
 	Source string
-	// Number is the partition's number, 0 to Count-1. It is driver.Origin.Partition of the
+	// Number is the partition's number, 0 to Count-1. It is [driver.Origin].Partition of the
 	// requests.
 	Number int32
 	// Count is the number of partitions that Source has now, at most 2^20. It may grow: see the

@@ -157,8 +157,8 @@ func (d *dedupMetrics) zero(ctx context.Context) {
 	d.claims.Add(ctx, 0, d.claimed[dedup.Unknown][0][0]...)
 }
 
-// Observer returns hooks for dedup.Config.Observer, and for owned.Options.Observer. All of them are
-// set, so the Deduper makes an event of every claim, also of those that its cache answers. Join
+// Observer returns hooks for [dedup.Config].Observer, and for owned.Options.Observer. All of them
+// are set, so the Deduper makes an event of every claim, also of those that its cache answers. Join
 // adds hooks of your own.
 //
 // Keys, their digests and errors are in no attribute.

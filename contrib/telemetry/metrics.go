@@ -17,7 +17,7 @@ type Config struct {
 	// must not grow with the number of messages. Two Metrics of one provider need two names. No
 	// default.
 	Name string
-	// Window is the dedup.Config.Window of the observed Deduper. A gauge shows it, so that a rule
+	// Window is the [dedup.Config].Window of the observed Deduper. A gauge shows it, so that a rule
 	// can compare it with the age of duplicates. Default: 0, no such gauge.
 	Window time.Duration
 }

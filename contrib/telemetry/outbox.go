@@ -19,7 +19,7 @@ import (
 const LagTimeout = 5 * time.Second
 
 // ObserveOutbox adds the lag of an outbox to each collection, until Close: how many messages are
-// pending, parked and scheduled, each up to outbox.LagLimit, and the age of the oldest pending
+// pending, parked and scheduled, each up to [outbox.LagLimit], and the age of the oldest pending
 // message. Each collection calls Outbox.Lag once, and waits at most [LagTimeout] for it. If the
 // call fails, there are no values, and a counter grows. If a service has many processes, call it in
 // one of them: they would all see the same.

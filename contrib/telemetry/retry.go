@@ -60,7 +60,7 @@ func (r *retryMetrics) make(m *meter.Maker) {
 	}
 }
 
-// OnRetry is for retry.Policy.OnRetry. If you have a hook of your own, call OnRetry in it.
+// OnRetry is for [retry.Policy].OnRetry. If you have a hook of your own, call OnRetry in it.
 func (m *Metrics) OnRetry(e retry.Event) {
 	r := &m.retry
 	ctx := context.Background()

@@ -29,7 +29,7 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 // onceward.handle around fn, whose context has that span; and onceward.complete, from the return of
 // fn until its record is written.
 //
-// With dedup.Config.Labels, and unless the call has a label of its own, the record keeps the
+// With [dedup.Config].Labels, and unless the call has a label of its own, the record keeps the
 // context of the span that claimed first, if that span is sampled. This takes 55 bytes of label. A
 // duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
 // takeover then have a link to that span, also in another process. To find the label before it is
@@ -39,7 +39,7 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 // Do does not learn which calls would have been skipped, and only retries have links.
 //
 // No attribute contains a key, a label or the text of an error. If the span is not sampled, all of
-// this is left out, and Do costs only the start of that span. With a nil tracer, Do is dedup.Do.
+// this is left out, and Do costs only the start of that span. With a nil tracer, Do is [dedup.Do].
 func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (T, error) {
 	res, err := DoResult(ctx, t, d, key, fn, opts...)

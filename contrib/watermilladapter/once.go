@@ -21,8 +21,9 @@ var ErrOutput = errors.New("watermilladapter: a handler returned messages, again
 type Config struct {
 	// Key returns the id of a message. All copies of a message must have the same id, and each
 	// operation must have another id. Its error is returned as the handler's error; an empty key is
-	// an *dedup.InputError. It may be called concurrently. Default: the message's UUID, which stays
-	// the same in a redelivery; a producer that sends a message again should send the same UUID.
+	// an [*dedup.InputError]. It may be called concurrently. Default: the message's UUID, which
+	// stays the same in a redelivery; a producer that sends a message again should send the same
+	// UUID.
 	Key func(*message.Message) (string, error)
 
 	// Scope separates handlers that each process every message. Its error is returned as the
@@ -31,11 +32,11 @@ type Config struct {
 	Scope func(*message.Message) (string, error)
 
 	// Fingerprint binds a key to the payload. A message with the same key and another payload then
-	// gets dedup.ErrMismatch, and is not a duplicate. Default false.
+	// gets [dedup.ErrMismatch], and is not a duplicate. Default false.
 	Fingerprint bool
 
 	// NoOutput declares that no handler returns messages. The store then keeps only the fact that a
-	// message is done. Required with a Deduper that keeps no results (dedup.Config.SeenOnly).
+	// message is done. Required with a Deduper that keeps no results ([dedup.Config].SeenOnly).
 	// Default false.
 	NoOutput bool
 }
@@ -171,7 +172,7 @@ var _ middleware.ExpiringKeyRepository = repository{}
 
 // Repository returns an ExpiringKeyRepository over any of package dedup's stores, for a
 // middleware.Deduplicator, whose handlers stay as they are. All processes share it, and its window
-// is dedup.Config.Window. scope separates Deduplicators that share a Deduper, and may be empty.
+// is [dedup.Config].Window. scope separates Deduplicators that share a Deduper, and may be empty.
 //
 // A Deduplicator asks the Repository before the handler runs, and never again: if the handler then
 // fails or dies, the message is lost. With [Once] it is not lost. Use a Repository only for

@@ -76,27 +76,27 @@ func (p *process) bury() {
 	_ = p.d.Close(ctx) // what it was about to say is of no interest
 }
 
-// Claim implements driver.Store.
+// Claim implements [driver.Store].
 func (p *process) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return meet(ctx, p, OpClaim, reqs, p.store.Claim, unlearnt)
 }
 
-// Renew implements driver.Store.
+// Renew implements [driver.Store].
 func (p *process) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return meet(ctx, p, OpRenew, renewals, p.store.Renew, unlearnt)
 }
 
-// Finish implements driver.Store.
+// Finish implements [driver.Store].
 func (p *process) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return meet(ctx, p, OpFinish, changes, p.store.Finish, unlearnt)
 }
 
-// Lookup implements driver.Store.
+// Lookup implements [driver.Store].
 func (p *process) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return meet(ctx, p, OpLookup, ids, p.store.Lookup, unlearnt)
 }
 
-// Forget implements driver.Store.
+// Forget implements [driver.Store].
 func (p *process) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	send := func(ctx context.Context, ids []driver.ID) []error {
 		return p.store.Forget(ctx, ids, hold)

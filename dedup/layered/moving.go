@@ -27,13 +27,13 @@ import (
 // While both orders run, two processes that claim one key at the same moment may each get
 // one half, and both get InFlight: they must retry with jitter, as always.
 //
-// The fence of a claim is the larger of the two. Both grow with their servers' clocks, so
-// if those are two servers, a fence may fall back by their difference at the end of the
-// move. A dedup.Completion that has a With, such as that of redisadapter's Store.Atomic, is
-// refused, because no transaction spans both. It costs the round trips of both stores, one after
-// the other; an end by a handler that has read its fence costs one more, because it is written only
-// when both claims are certain. Forget forgets in both, and an error may mean that only one store
-// has forgotten.
+// The fence of a claim is the larger of the two. Both grow with their servers' clocks, so if those
+// are two servers, a fence may fall back by their difference at the end of the move. A
+// [dedup.Completion] that has a With, such as that of redisadapter's Store.Atomic, is refused,
+// because no transaction spans both. It costs the round trips of both stores, one after the other;
+// an end by a handler that has read its fence costs one more, because it is written only when both
+// claims are certain. Forget forgets in both, and an error may mean that only one store has
+// forgotten.
 //
 // The outcome is unknown unless both stores answer. Errors of Moving itself are a
 // [*driver.InputError]: a nil store, two with the same keys, or two that each have one window for

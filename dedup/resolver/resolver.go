@@ -121,9 +121,9 @@ type Config struct {
 }
 
 // Resolver finds out about uncertain keys in the background. Without one they stay uncertain for
-// the Deduper's window, or until dedup.Config.Resolve answers at the next delivery. Any number of
-// processes may have one: a key is claimed before it is asked about, and the answer is written
-// only under that claim. Make it with [New].
+// the Deduper's window, or until [dedup.Config].Resolve answers at the next delivery. Any number of
+// processes may have one: a key is claimed before it is asked about, and the answer is written only
+// under that claim. Make it with [New].
 type Resolver struct {
 	store driver.Resolvable
 	waker driver.Waker // nil where the store is none

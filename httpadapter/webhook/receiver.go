@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// DefaultWindow is a dedup.Config.Window that is longer than most providers resend an event.
+// DefaultWindow is a [dedup.Config].Window that is longer than most providers resend an event.
 // [Stripe], [Adyen] and [PayPal] may resend for 30 days, and need a longer one.
 const DefaultWindow = 7 * day
 

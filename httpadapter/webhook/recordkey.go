@@ -7,8 +7,8 @@ import (
 )
 
 // RecordKey names a delivery as the [Receiver] does, so that you can find its record: with
-// [RecordKey.ID] in a dedup.Store, and with [RecordKey.Key] and [RecordKey.Scope] through a Deduper
-// or a sqladapter.Ledger.
+// [RecordKey.ID] in a [dedup.Store], and with [RecordKey.Key] and [RecordKey.Scope] through a
+// Deduper or a sqladapter.Ledger.
 type RecordKey struct {
 	// Provider is Provider.Name, such as "stripe" or "github"; Endpoint is Config.Endpoint.
 	Provider, Endpoint string

@@ -23,7 +23,7 @@
 //
 // A topic that is deleted and created again under a running consumer is noticed within some
 // seconds, by its UUID. The consumer then closes the client, calls Observer.GroupError with
-// kafkaadapter.ErrTopicRecreated, and reads the new topic from its start with another client.
+// [kafkaadapter.ErrTopicRecreated], and reads the new topic from its start with another client.
 // Commits carry the UUID in their metadata. Brokers before 2.8 have no UUIDs, which
 // Observer.GroupError reports: stop the group before a topic is deleted there.
 package kafkaconfluent

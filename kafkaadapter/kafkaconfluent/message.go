@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Message makes a message of one that the client has delivered, for kafkaadapter.Replay and for
+// Message makes a message of one that the client has delivered, for [kafkaadapter.Replay] and for
 // tests of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(m *kafka.Message) *kafkaadapter.Message {
 	if m == nil {
@@ -32,7 +32,7 @@ func messageOf(m *kafka.Message) kafkaadapter.Message {
 // headers reads the headers of a *kafka.Message.
 type headers struct{}
 
-// Last implements kafkaadapter.HeaderReader.
+// Last implements [kafkaadapter.HeaderReader].
 func (headers) Last(raw any, name string) ([]byte, bool) {
 	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	for i := len(m.Headers) - 1; i >= 0; i-- {
@@ -43,7 +43,7 @@ func (headers) Last(raw any, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// All implements kafkaadapter.HeaderReader.
+// All implements [kafkaadapter.HeaderReader].
 func (headers) All(raw any) kafkaadapter.Headers {
 	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	all := make(kafkaadapter.Headers, len(m.Headers))

@@ -44,10 +44,11 @@ func CheckProducer(config kafka.ConfigMap) error {
 	return nil
 }
 
-// Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for messages
-// of kafkaadapter.Replay. The client belongs to the caller, who must read its Events channel. Make
-// it with a configuration that [CheckProducer] accepts. A letter counts as sent once its delivery
-// has been reported. The error is an [*dedup.InputError] for a client that is nil or closed.
+// Producer makes a [kafkaadapter.Producer] of a client, for [kafkaadapter.DeadLetters] and for
+// messages of [kafkaadapter.Replay]. The client belongs to the caller, who must read its Events
+// channel. Make it with a configuration that [CheckProducer] accepts. A letter counts as sent once
+// its delivery has been reported. The error is an [*dedup.InputError] for a client that is nil or
+// closed.
 func Producer(client *kafka.Producer) (kafkaadapter.Producer, error) {
 	switch {
 	case client == nil:
@@ -60,7 +61,7 @@ func Producer(client *kafka.Producer) (kafkaadapter.Producer, error) {
 
 type producer struct{ client *kafka.Producer }
 
-// Send implements kafkaadapter.Producer. librdkafka does not give up a message that is under way.
+// Send implements [kafkaadapter.Producer]. librdkafka does not give up a message that is under way.
 // It copies key and value; a nil one stays nil.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	topic := m.Topic

@@ -20,13 +20,13 @@ var errClosed = errors.New("kafkaconfluent: the client is closed")
 // source is the kafkadriver.TopicSource of a Consumer, with the client of the session.
 type source struct{ c *Consumer }
 
-// Topics implements kafkadriver.TopicSource.
+// Topics implements [kafkadriver.TopicSource].
 func (s source) Topics(ctx context.Context, topics []string) (map[string]kafkadriver.TopicState,
 	error) {
 	return s.c.current.Load().describe(ctx, topics)
 }
 
-// Committed implements kafkadriver.TopicSource.
+// Committed implements [kafkadriver.TopicSource].
 func (s source) Committed(ctx context.Context, topic string, partition int32) (int64, string,
 	error) {
 	at, err := s.c.current.Load().committed(ctx, []kafka.TopicPartition{
@@ -41,7 +41,7 @@ func (s source) Committed(ctx context.Context, topic string, partition int32) (i
 	return max(int64(at[0].Offset), -1), metadata, nil
 }
 
-// Bounds implements kafkadriver.TopicSource. It does not use QueryWatermarkOffsets, which returns
+// Bounds implements [kafkadriver.TopicSource]. It does not use QueryWatermarkOffsets, which returns
 // the end of the committed messages.
 func (s source) Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
@@ -53,7 +53,7 @@ func (s source) Bounds(ctx context.Context, topic string, partition int32) (olde
 	return oldest, end, err
 }
 
-// Since implements kafkadriver.TopicSource.
+// Since implements [kafkadriver.TopicSource].
 func (s source) Since(ctx context.Context, topic string, partition int32,
 	at time.Time) (int64, error) {
 	return s.c.current.Load().offset(ctx, topic, partition,

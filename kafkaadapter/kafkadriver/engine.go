@@ -120,7 +120,7 @@ type Assignment struct {
 	// sees the values of this context.
 	Context context.Context
 	// Fenced ends when the group has given the partition away, with a cause that wraps
-	// kafkaadapter.ErrFenced. Handlers are then canceled at once. Nil: the driver never learns
+	// [kafkaadapter.ErrFenced]. Handlers are then canceled at once. Nil: the driver never learns
 	// that.
 	Fenced context.Context
 	// Counts of the topics' partitions. Required with Config.Own.

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Bad returns the error about a field of kafkaadapter.Config.
+// Bad returns the error about a field of [kafkaadapter.Config].
 func (e *Engine) Bad(field, format string, args ...any) error {
 	return &dedup.InputError{Field: "kafkaadapter.Config." + field,
 		Reason: fmt.Sprintf(format, args...)}
@@ -182,7 +182,7 @@ func scopeFault(scope string) string {
 	return ""
 }
 
-// Field is a field of kafkaadapter.Config, and whether it is set.
+// Field is a field of [kafkaadapter.Config], and whether it is set.
 type Field struct {
 	Name string
 	Set  bool

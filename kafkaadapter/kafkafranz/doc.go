@@ -16,13 +16,13 @@
 //
 // A topic that is deleted and created again under a running consumer is noticed within some
 // seconds, by its UUID. The consumer then closes the client, calls Observer.GroupError with
-// kafkaadapter.ErrTopicRecreated, and reads the new topic from its start with another client. From
-// Apache Kafka 4.2 on a commit identifies the topic by its UUID, so the old offset never comes into
-// the new topic. With older brokers it may come there when a topic is replaced within the second
-// before a commit. The UUID in the commit's metadata then shows it, and the partition begins at the
-// start of the new topic. Brokers before 2.8 have no UUIDs, which Observer.GroupError reports: stop
-// the group before a topic is deleted there. A [Share] gets another client in the same way;
-// share.auto.offset.reset decides where its group begins in a new topic.
+// [kafkaadapter.ErrTopicRecreated], and reads the new topic from its start with another client.
+// From Apache Kafka 4.2 on a commit identifies the topic by its UUID, so the old offset never comes
+// into the new topic. With older brokers it may come there when a topic is replaced within the
+// second before a commit. The UUID in the commit's metadata then shows it, and the partition begins
+// at the start of the new topic. Brokers before 2.8 have no UUIDs, which Observer.GroupError
+// reports: stop the group before a topic is deleted there. A [Share] gets another client in the
+// same way; share.auto.offset.reset decides where its group begins in a new topic.
 //
 // kgo retries silently. The consumer therefore reports to Observer.GroupError and the log that no
 // broker answers, and after about ten seconds that a topic does not exist. It begins as soon as

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Message makes a message of a record that kgo has delivered, for kafkaadapter.Replay and for tests
-// of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
+// Message makes a message of a record that kgo has delivered, for [kafkaadapter.Replay] and for
+// tests of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(r *kgo.Record) *kafkaadapter.Message {
 	if r == nil {
 		return nil
@@ -28,7 +28,7 @@ func messageOf(r *kgo.Record) kafkaadapter.Message {
 // headers reads the headers of a *kgo.Record.
 type headers struct{}
 
-// Last implements kafkaadapter.HeaderReader.
+// Last implements [kafkaadapter.HeaderReader].
 func (headers) Last(raw any, name string) ([]byte, bool) {
 	r := raw.(*kgo.Record) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	for i := len(r.Headers) - 1; i >= 0; i-- {
@@ -39,7 +39,7 @@ func (headers) Last(raw any, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// All implements kafkaadapter.HeaderReader.
+// All implements [kafkaadapter.HeaderReader].
 func (headers) All(raw any) kafkaadapter.Headers {
 	r := raw.(*kgo.Record) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	all := make(kafkaadapter.Headers, len(r.Headers))

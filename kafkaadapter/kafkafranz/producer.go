@@ -13,10 +13,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for messages
-// of kafkaadapter.Replay. The client belongs to the caller. Do not use a consumer's client: it is
-// closed before its last letters may be sent. A letter counts as sent once every in-sync replica
-// has it.
+// Producer makes a [kafkaadapter.Producer] of a client, for [kafkaadapter.DeadLetters] and for
+// messages of [kafkaadapter.Replay]. The client belongs to the caller. Do not use a consumer's
+// client: it is closed before its last letters may be sent. A letter counts as sent once every
+// in-sync replica has it.
 //
 // An [*dedup.InputError] names an option with which a letter could be lost, or would never be given
 // up: kgo.RequiredAcks must be AllISRAcks, kgo.TransactionalID must not be set, and
@@ -45,7 +45,7 @@ func Producer(client *kgo.Client) (kafkaadapter.Producer, error) {
 
 type producer struct{ client *kgo.Client }
 
-// Send implements kafkaadapter.Producer. kgo does not give up a record that is under way. Key and
+// Send implements [kafkaadapter.Producer]. kgo does not give up a record that is under way. Key and
 // value are not copied: a nil one stays nil.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value}

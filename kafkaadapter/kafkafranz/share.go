@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// ShareOptions are the options of a [Share] that kafkaadapter.Config does not have.
+// ShareOptions are the options of a [Share] that [kafkaadapter.Config] does not have.
 type ShareOptions struct {
 	// Deliveries is how often the broker delivers a message before it archives it silently: the
 	// group's delivery count limit (group.share.delivery.count.limit). The broker does not report
@@ -65,7 +65,7 @@ type Share struct {
 // NewShare checks the configuration; an [*dedup.InputError] names the first bad field. It starts
 // nothing and contacts nobody.
 //
-// It refuses fields of kafkaadapter.Config that a share group has no use for: Unclaimed,
+// It refuses fields of [kafkaadapter.Config] that a share group has no use for: Unclaimed,
 // BatchHandler, RangeHandler, Order, Own, Allow.TakeOver, Attempts.Max and Attempts.Delayed.
 // (ShareOptions.Deliveries is the limit of attempts.) It also refuses Positions, because a share
 // group's fetch does not report the UUID of a topic. Tuning.Workers and BatchMax bound how many

@@ -94,7 +94,7 @@ func (c *Consumer) intake(p *kafkadriver.Partition, claim sarama.ConsumerGroupCl
 	}
 }
 
-// Message makes a message of one that sarama has delivered, for kafkaadapter.Replay and for tests
+// Message makes a message of one that sarama has delivered, for [kafkaadapter.Replay] and for tests
 // of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(m *sarama.ConsumerMessage) *kafkaadapter.Message {
 	if m == nil {
@@ -114,7 +114,7 @@ func messageOf(m *sarama.ConsumerMessage) kafkaadapter.Message {
 // headers reads the headers of a *sarama.ConsumerMessage.
 type headers struct{}
 
-// Last implements kafkaadapter.HeaderReader.
+// Last implements [kafkaadapter.HeaderReader].
 func (headers) Last(raw any, name string) ([]byte, bool) {
 	m := raw.(*sarama.ConsumerMessage) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	for i := len(m.Headers) - 1; i >= 0; i-- {
@@ -125,7 +125,7 @@ func (headers) Last(raw any, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// All implements kafkaadapter.HeaderReader.
+// All implements [kafkaadapter.HeaderReader].
 func (headers) All(raw any) kafkaadapter.Headers {
 	m := raw.(*sarama.ConsumerMessage) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	all := make(kafkaadapter.Headers, 0, len(m.Headers))

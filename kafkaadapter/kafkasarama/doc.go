@@ -22,7 +22,7 @@
 // it skips the first messages of the new topic, or commits the old offset into it. So the consumer
 // checks the UUIDs every second and before every commit. When one has changed, nothing more is
 // committed for that topic, the session ends, and Observer.GroupError is called with
-// kafkaadapter.ErrTopicRecreated. The next session reads the new topic from its start, whatever
+// [kafkaadapter.ErrTopicRecreated]. The next session reads the new topic from its start, whatever
 // Consumer.Offsets.Initial says.
 //
 // The check and the commit are two requests to the group's coordinator, one after the other. If a

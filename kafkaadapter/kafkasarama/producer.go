@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Producer makes a kafkaadapter.Producer of a producer of sarama, for kafkaadapter.DeadLetters and
-// for messages of kafkaadapter.Replay. The producer belongs to the caller. Make it with a
+// Producer makes a [kafkaadapter.Producer] of a producer of sarama, for [kafkaadapter.DeadLetters]
+// and for messages of [kafkaadapter.Replay]. The producer belongs to the caller. Make it with a
 // configuration that [CheckProducer] accepts. The error is an [*dedup.InputError] for a nil
 // producer.
 func Producer(p sarama.SyncProducer) (kafkaadapter.Producer, error) {
@@ -25,7 +25,7 @@ func Producer(p sarama.SyncProducer) (kafkaadapter.Producer, error) {
 
 type producer struct{ sarama.SyncProducer }
 
-// Send implements kafkaadapter.Producer. It needs a goroutine because sarama's producer knows no
+// Send implements [kafkaadapter.Producer]. It needs a goroutine because sarama's producer knows no
 // context.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	out := &sarama.ProducerMessage{Topic: m.Topic, Key: encoder(m.Key), Value: encoder(m.Value)}

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Topics implements kafkadriver.TopicSource. It asks the coordinator, because that broker takes the
-// commit and compares it with the topics that it knows.
+// Topics implements [kafkadriver.TopicSource]. It asks the coordinator, because that broker takes
+// the commit and compares it with the topics that it knows.
 func (c realClient) Topics(_ context.Context,
 	topics []string) (found map[string]kafkadriver.TopicState, err error) {
 	err = c.coordinate(func(b *sarama.Broker) error {
@@ -41,7 +41,7 @@ func statesOf(answers []*sarama.TopicMetadata) map[string]kafkadriver.TopicState
 	return found
 }
 
-// Committed implements kafkadriver.TopicSource.
+// Committed implements [kafkadriver.TopicSource].
 func (c realClient) Committed(_ context.Context, topic string, partition int32) (offset int64,
 	metadata string, err error) {
 	err = c.coordinate(func(b *sarama.Broker) error {
@@ -55,7 +55,7 @@ func (c realClient) Committed(_ context.Context, topic string, partition int32) 
 	return offset, metadata, err
 }
 
-// Bounds implements kafkadriver.TopicSource.
+// Bounds implements [kafkadriver.TopicSource].
 func (c realClient) Bounds(_ context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
 	// The new topic may have another leader than the deleted one.
@@ -68,7 +68,7 @@ func (c realClient) Bounds(_ context.Context, topic string, partition int32) (ol
 	return oldest, end, err
 }
 
-// Since implements kafkadriver.TopicSource.
+// Since implements [kafkadriver.TopicSource].
 func (c realClient) Since(_ context.Context, topic string, partition int32,
 	at time.Time) (int64, error) {
 	return c.GetOffset(topic, partition, at.UnixMilli())

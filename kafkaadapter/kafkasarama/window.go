@@ -15,7 +15,7 @@ import (
 // Retentions returns how long topics keep messages; negative: without limit. For that long a
 // replay, or a group that is behind, may bring a message back. A topic that is only compacted keeps
 // messages without limit. It costs one round trip, and its retries. Its result is a rule of thumb,
-// as that of kafkaadapter.CheckWindow is.
+// as that of [kafkaadapter.CheckWindow] is.
 //
 // The error is an [*dedup.InputError] for a nil admin or for no topics, or the reason why the
 // brokers did not answer.

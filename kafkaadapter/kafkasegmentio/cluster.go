@@ -78,8 +78,8 @@ func read[T any](ctx context.Context, c *cluster, request kafka.Request) (value 
 	return value, nil
 }
 
-// Topics implements kafkadriver.TopicSource. It asks the coordinator, because that broker takes the
-// commit.
+// Topics implements [kafkadriver.TopicSource]. It asks the coordinator, because that broker takes
+// the commit.
 func (c *cluster) Topics(ctx context.Context,
 	topics []string) (map[string]kafkadriver.TopicState, error) {
 	answer, err := c.lookUp(ctx, topics)
@@ -134,7 +134,7 @@ func (c *cluster) count(ctx context.Context, name string) (int32, error) {
 	return 0, fmt.Errorf("%w of topic %q", errNoAnswer, name)
 }
 
-// Committed implements kafkadriver.TopicSource.
+// Committed implements [kafkadriver.TopicSource].
 func (c *cluster) Committed(ctx context.Context, topic string, partition int32) (int64, string,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
@@ -155,7 +155,7 @@ func (c *cluster) Committed(ctx context.Context, topic string, partition int32) 
 	return 0, "", fmt.Errorf("%w the offset of %s/%d", errNoAnswer, topic, partition)
 }
 
-// Bounds implements kafkadriver.TopicSource.
+// Bounds implements [kafkadriver.TopicSource].
 func (c *cluster) Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
 	if oldest, err = c.Oldest(ctx, topic, partition); err == nil {
@@ -176,7 +176,7 @@ func (c *cluster) Oldest(ctx context.Context, topic string, partition int32) (in
 	return oldest, err
 }
 
-// Since implements kafkadriver.TopicSource.
+// Since implements [kafkadriver.TopicSource].
 func (c *cluster) Since(ctx context.Context, topic string, partition int32,
 	at time.Time) (int64, error) {
 	return c.offset(ctx, topic, partition, at.UnixMilli())

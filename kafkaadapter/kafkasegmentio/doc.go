@@ -10,14 +10,14 @@
 // not use kafka.Reader, which moves to another offset when one is gone, and delivers messages of
 // transactions that were aborted. Here an offset that is out of range is an error: it is reported
 // to Observer.GroupError, and the partition is tried again now and then, until its log has the
-// offset. kafkaadapter.Allow.Skip accepts the gap.
+// offset. [kafkaadapter.Allow].Skip accepts the gap.
 //
 // A group without a committed offset begins at the oldest message. Each partition is fetched by
 // itself, on a connection of its own while others are fetched.
 //
 // A topic that is deleted and created again under a running consumer is noticed within some
-// seconds, by its UUID. Observer.GroupError is called with kafkaadapter.ErrTopicRecreated, and the
-// new topic is read from its start. Brokers before 2.8 have no UUIDs, which Observer.GroupError
+// seconds, by its UUID. Observer.GroupError is called with [kafkaadapter.ErrTopicRecreated], and
+// the new topic is read from its start. Brokers before 2.8 have no UUIDs, which Observer.GroupError
 // reports: stop the group before a topic is deleted there. kafka-go looks for partitions in a way
 // that lets brokers create a missing topic, so turn auto.create.topics.enable off where topics are
 // deleted.

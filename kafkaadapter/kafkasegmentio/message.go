@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Message makes a message of one that kafka-go has delivered, for kafkaadapter.Replay and for tests
-// of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
+// Message makes a message of one that kafka-go has delivered, for [kafkaadapter.Replay] and for
+// tests of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(m kafka.Message) *kafkaadapter.Message {
 	out := messageOf(m)
 	return &out
@@ -25,7 +25,7 @@ func messageOf(m kafka.Message) kafkaadapter.Message {
 // headers reads the headers of a kafka.Message.
 type headers struct{}
 
-// Last implements kafkaadapter.HeaderReader.
+// Last implements [kafkaadapter.HeaderReader].
 func (headers) Last(raw any, name string) ([]byte, bool) {
 	m := raw.(kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	for i := len(m.Headers) - 1; i >= 0; i-- {
@@ -36,7 +36,7 @@ func (headers) Last(raw any, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// All implements kafkaadapter.HeaderReader.
+// All implements [kafkaadapter.HeaderReader].
 func (headers) All(raw any) kafkaadapter.Headers {
 	m := raw.(kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
 	all := make(kafkaadapter.Headers, len(m.Headers))

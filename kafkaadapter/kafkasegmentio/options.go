@@ -27,7 +27,7 @@ type Options struct {
 	// report a rebalance. Default 3 s.
 	HeartbeatInterval time.Duration
 	// RebalanceTimeout is how long a rebalance waits for members that still drain their partitions.
-	// It must be at least kafkaadapter.Tuning.Drain plus 3 s, with Own plus 4 s. Default 60 s.
+	// It must be at least [kafkaadapter.Tuning].Drain plus 3 s, with Own plus 4 s. Default 60 s.
 	RebalanceTimeout time.Duration
 	// FetchBytes bounds one answer to a fetch of a partition, in bytes; a larger message comes
 	// alone. Default 1 MiB.

@@ -11,9 +11,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Producer makes a kafkaadapter.Producer of a writer, for kafkaadapter.DeadLetters and for messages
-// of kafkaadapter.Replay. The writer belongs to the caller. A letter counts as sent once every
-// in-sync replica has it. Before it is sent, it waits for up to the writer's BatchTimeout, by
+// Producer makes a [kafkaadapter.Producer] of a writer, for [kafkaadapter.DeadLetters] and for
+// messages of [kafkaadapter.Replay]. The writer belongs to the caller. A letter counts as sent once
+// every in-sync replica has it. Before it is sent, it waits for up to the writer's BatchTimeout, by
 // default a second.
 //
 // An [*dedup.InputError] names a setting with which a letter could be lost, or could not be sent.
@@ -41,7 +41,7 @@ func Producer(w *kafka.Writer) (kafkaadapter.Producer, error) {
 
 type producer struct{ writer *kafka.Writer }
 
-// Send implements kafkaadapter.Producer. Key and value are not copied: a nil one stays nil.
+// Send implements [kafkaadapter.Producer]. Key and value are not copied: a nil one stays nil.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	out := kafka.Message{Topic: m.Topic, Key: m.Key, Value: m.Value}
 	for _, h := range m.Headers() {

@@ -21,7 +21,7 @@ import (
 // (cause [ErrRevoked]). Messages that it returns after that are dropped, and the batch is handled
 // again. Returned messages are sent in order. They belong to txn then: return new ones in each run.
 //
-// After an error for which dedup.IsPermanent is true, the batch is divided until the message is
+// After an error for which [dedup.IsPermanent] is true, the batch is divided until the message is
 // alone, which goes to Config.DeadLetter or stops Run. The same happens to a message whose output
 // no broker takes, because it is too large for example. After any other error, and after a panic,
 // the batch is handled again after a backoff. Nothing is skipped, and later messages of the

@@ -1,5 +1,5 @@
 // Package pgxlisten wakes the relays of a process when another process has inserted messages: it
-// listens for the notifications of an outbox.Notifier.
+// listens for the notifications of an [outbox.Notifier].
 //
 //	// in a process that inserts
 //	notifier, err := outbox.NewNotifier(outbox.NotifierConfig{Outbox: box, DB: db})

@@ -27,7 +27,7 @@ const (
 // redelivered.
 const fetchWait = time.Second
 
-// Options configures a consumer, in addition to queue.Config. The zero value is usable.
+// Options configures a consumer, in addition to [queue.Config]. The zero value is usable.
 type Options struct {
 	// ID finds the id of a message; empty: it has none. Default: the header Nats-Msg-Id, else the
 	// stream and the sequence.
@@ -35,7 +35,7 @@ type Options struct {
 	// DeadLetters is the subject to which Publisher sends the messages that cannot be processed.
 	// They keep their headers, except those that begin with "Nats-", and get the Header constants
 	// of this package. A stream must have that subject, because the publication is confirmed.
-	// Default: queue.Config.Park.
+	// Default: [queue.Config].Park.
 	DeadLetters string
 	// Publisher sends to DeadLetters: the jetstream.JetStream of the program. Required with it.
 	Publisher jetstream.Publisher
@@ -54,7 +54,7 @@ var _ queue.Source = (*Source)(nil)
 // New returns the source of a consumer. It contacts nobody. An [*dedup.InputError] names a bad
 // option, or a setting of the consumer with which messages would be lost. It must be durable,
 // acknowledge explicitly, and have no MaxDeliver: the server drops a message after that many
-// deliveries. Use queue.Attempts.Max.
+// deliveries. Use [queue.Attempts].Max.
 func New(consumer jetstream.Consumer, opts Options) (*Source, error) {
 	if consumer == nil {
 		return nil, &dedup.InputError{Field: "natsqueue.Consumer", Reason: "is nil"}
@@ -98,7 +98,7 @@ func Consume(ctx context.Context, consumer jetstream.Consumer, cfg queue.Config,
 	return c.Run(ctx, src)
 }
 
-// Fetch implements [queue.Source]. An error for which dedup.IsPermanent is true says that the
+// Fetch implements [queue.Source]. An error for which [dedup.IsPermanent] is true says that the
 // consumer is gone, or that the connection was closed.
 func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {
 	ds, err := s.take(s.consumer.FetchNoWait(limit))
@@ -134,8 +134,8 @@ func (s *Source) final(ctx context.Context, err error) error {
 	return err
 }
 
-// Delivery makes the delivery of a message of the consumer. Use it with queue.Consumer.Handle in a
-// callback of jetstream.Consumer.Consume.
+// Delivery makes the delivery of a message of the consumer. Use it with [queue.Consumer.Handle] in
+// a callback of jetstream.Consumer.Consume.
 func (s *Source) Delivery(m jetstream.Msg) *queue.Delivery {
 	d := &queue.Delivery{
 		Scope: s.scope, Payload: m.Data(), Raw: m, Every: s.every,

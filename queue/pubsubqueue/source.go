@@ -22,12 +22,12 @@ const (
 	AttributeError = "onceward-error" // why it was parked
 )
 
-// Options configures a consumer, in addition to queue.Config. The zero value is usable.
+// Options configures a consumer, in addition to [queue.Config]. The zero value is usable.
 type Options struct {
 	// IDAttribute is the attribute with the id of the message. Default "id".
 	IDAttribute string
 	// DeadLetters publishes messages that cannot be processed, with their attributes and the
-	// Attribute constants of this package. The caller stops it. Default: queue.Config.Park.
+	// Attribute constants of this package. The caller stops it. Default: [queue.Config].Park.
 	DeadLetters *pubsub.Publisher
 }
 
@@ -53,7 +53,7 @@ var _ queue.Source = (*Source)(nil)
 
 // New returns the source of a subscription. It contacts nobody. An [*dedup.InputError] says that
 // the subscriber is nil, or does not extend deadlines. The settings in sub.ReceiveSettings apply:
-// set MaxOutstandingMessages to a little more than queue.Config.Buffer.
+// set MaxOutstandingMessages to a little more than [queue.Config].Buffer.
 func New(sub *pubsub.Subscriber, opts Options) (*Source, error) {
 	switch {
 	case sub == nil:
@@ -84,7 +84,7 @@ func Consume(ctx context.Context, sub *pubsub.Subscriber, cfg queue.Config, opts
 	return c.Run(ctx, src)
 }
 
-// Close ends the receiving. Call it after queue.Consumer.Run has returned. Messages that wait are
+// Close ends the receiving. Call it after [queue.Consumer.Run] has returned. Messages that wait are
 // nacked. Close returns when the client has sent its acknowledgements, or when its ShutdownOptions
 // end that.
 func (s *Source) Close() {
@@ -98,7 +98,7 @@ func (s *Source) Close() {
 }
 
 // Fetch implements [queue.Source]. If its context has not ended, an error is that of the client,
-// which has given up; dedup.IsPermanent is true of it.
+// which has given up; [dedup.IsPermanent] is true of it.
 func (s *Source) Fetch(ctx context.Context, limit int) (ds []*queue.Delivery, err error) {
 	s.begin.Do(func() { go s.receive() })
 	select {

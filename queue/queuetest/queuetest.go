@@ -33,7 +33,7 @@ type Queue struct {
 	// Messages that were parked do not count. Required.
 	Left func(t testing.TB) int
 	// Parked returns the ids of the messages that Delivery.Park has kept. nil: the adapter has no
-	// Park, and the suite sets queue.Config.Park.
+	// Park, and the suite sets [queue.Config].Park.
 	Parked func(t testing.TB) []string
 	// Restart stops the broker and starts it with its data. nil: the row is left out.
 	Restart func(t testing.TB)

@@ -23,7 +23,7 @@
 //
 // RabbitMQ 4 dead-letters or drops a message of a quorum queue that was redelivered 20 times, even
 // if it only waited (rabbitmq.com/docs/quorum-queues#poison-message-handling). Set the queue's
-// delivery-limit to -1, and bound the attempts by queue.Attempts.Max.
+// delivery-limit to -1, and bound the attempts by [queue.Attempts].Max.
 //
 // # Ids
 //

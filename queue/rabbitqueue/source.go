@@ -19,7 +19,7 @@ const (
 	closeTimeout    = 5 * time.Second
 )
 
-// Options configures a consumer, in addition to queue.Config. Queue and Dial are required.
+// Options configures a consumer, in addition to [queue.Config]. Queue and Dial are required.
 type Options struct {
 	// Queue is the name of the queue. It must exist. Required.
 	Queue string
@@ -32,11 +32,11 @@ type Options struct {
 	// ID finds the id of a message; empty: it has none. Default: the property message-id.
 	ID func(m *amqp.Delivery) string
 	// Prefetch bounds the messages that are delivered and not acknowledged, including those that
-	// wait for their next attempt. Set it well above queue.Config.Buffer. Default 256.
+	// wait for their next attempt. Set it well above [queue.Config].Buffer. Default 256.
 	Prefetch int
 	// DeadLetters is the queue that gets the messages that cannot be processed, with their headers
 	// and the Header constants of this package. They are published through the default exchange,
-	// and RabbitMQ confirms each. Default: queue.Config.Park.
+	// and RabbitMQ confirms each. Default: [queue.Config].Park.
 	DeadLetters string
 }
 
@@ -102,9 +102,9 @@ func Consume(ctx context.Context, cfg queue.Config, opts Options) error {
 	return c.Run(ctx, src)
 }
 
-// Close closes the connections. Call it after queue.Consumer.Run has returned. RabbitMQ redelivers
-// messages that are not acknowledged. Close waits at most five seconds for RabbitMQ. A second call
-// does nothing.
+// Close closes the connections. Call it after [queue.Consumer.Run] has returned. RabbitMQ
+// redelivers messages that are not acknowledged. Close waits at most five seconds for RabbitMQ. A
+// second call does nothing.
 func (s *Source) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Source) Close() {
 	both.Wait()
 }
 
-// Fetch implements [queue.Source]. dedup.IsPermanent is true of its error when the queue does not
+// Fetch implements [queue.Source]. [dedup.IsPermanent] is true of its error when the queue does not
 // exist, and when the source is closed. After any other error the next call dials again.
 func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {
 	in, err := s.consumer(ctx)
@@ -251,7 +251,7 @@ func final(err error) error {
 	return fmt.Errorf("rabbitqueue: %w", err)
 }
 
-// Delivery makes the delivery of a message of the queue. Use it with queue.Consumer.Handle in a
+// Delivery makes the delivery of a message of the queue. Use it with [queue.Consumer.Handle] in a
 // loop over a channel of your own, which must not acknowledge by itself.
 func (s *Source) Delivery(m *amqp.Delivery) *queue.Delivery {
 	d := &queue.Delivery{ID: s.opts.ID(m), Scope: s.opts.Queue, Payload: m.Body, Raw: m,

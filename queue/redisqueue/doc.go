@@ -16,7 +16,7 @@
 // when the entry is to be handled again, after AckWait at the latest.
 //
 // An entry that is trimmed from the stream before it is acknowledged is lost. The source returns an
-// error about it, which queue.Consumer.Run logs. Set MAXLEN far above the number of entries that
+// error about it, which [queue.Consumer.Run] logs. Set MAXLEN far above the number of entries that
 // wait.
 //
 // # Ids

@@ -28,7 +28,7 @@ const (
 	block = 500 * time.Millisecond
 )
 
-// Options configures a consumer, in addition to queue.Config. Stream, Group and Consumer are
+// Options configures a consumer, in addition to [queue.Config]. Stream, Group and Consumer are
 // required.
 type Options struct {
 	// Stream and Group name the stream's key and its group, which must exist.
@@ -46,7 +46,7 @@ type Options struct {
 	// "payload".
 	PayloadField string
 	// DeadLetters is the key of the stream that gets the entries that cannot be processed, with
-	// their fields and the Field constants of this package. Default: queue.Config.Park.
+	// their fields and the Field constants of this package. Default: [queue.Config].Park.
 	DeadLetters string
 }
 
@@ -105,7 +105,7 @@ func Consume(ctx context.Context, client redis.UniversalClient, cfg queue.Config
 	return c.Run(ctx, src)
 }
 
-// Fetch implements [queue.Source]. An error for which dedup.IsPermanent is true says that the
+// Fetch implements [queue.Source]. An error for which [dedup.IsPermanent] is true says that the
 // stream or the group does not exist, or that the client was closed. If it returns entries and an
 // error, other entries were trimmed before they were acknowledged.
 func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {

@@ -13,7 +13,7 @@
 // message of a process that has died is redelivered when the timeout is over.
 //
 // A redrive policy moves a message that was received too often, even if it only waited. Set its
-// maxReceiveCount well above queue.Attempts.Max.
+// maxReceiveCount well above [queue.Attempts].Max.
 //
 // # Ids
 //

@@ -35,7 +35,7 @@ const (
 	longPoll       = 20 // seconds, the most that SQS waits
 )
 
-// Options configures a consumer, in addition to queue.Config. QueueURL is required.
+// Options configures a consumer, in addition to [queue.Config]. QueueURL is required.
 type Options struct {
 	// QueueURL names the queue.
 	QueueURL string
@@ -46,7 +46,7 @@ type Options struct {
 	IDAttribute string
 	// DeadLetters is the URL of the queue that gets the messages that cannot be processed, with the
 	// Attribute constants of this package and their own attributes. A message has at most ten
-	// attributes: those beyond that are left out. Default: queue.Config.Park.
+	// attributes: those beyond that are left out. Default: [queue.Config].Park.
 	DeadLetters string
 }
 
@@ -98,8 +98,8 @@ func Consume(ctx context.Context, client *sqs.Client, cfg queue.Config, opts Opt
 	return c.Run(ctx, src)
 }
 
-// Fetch implements [queue.Source]. An error for which dedup.IsPermanent is true says that the queue
-// does not exist.
+// Fetch implements [queue.Source]. An error for which [dedup.IsPermanent] is true says that the
+// queue does not exist.
 func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {
 	out, err := s.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &s.opts.QueueURL, MaxNumberOfMessages: int32(min(limit, maxReceive)),
@@ -121,7 +121,7 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 }
 
 // Delivery makes the delivery of a message that was received from the queue with all attributes and
-// a visibility timeout of Options.AckWait. Use it with queue.Consumer.HandleAll.
+// a visibility timeout of Options.AckWait. Use it with [queue.Consumer.HandleAll].
 func (s *Source) Delivery(m *types.Message) *queue.Delivery {
 	d := &queue.Delivery{ID: s.id(m), Scope: s.scope, Payload: []byte(aws.ToString(m.Body)), Raw: m,
 		Every: s.opts.AckWait / 4}

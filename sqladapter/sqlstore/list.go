@@ -29,8 +29,8 @@ type ListOptions struct {
 	// Limit is how many keys are read, at most 10 000; a page may list fewer. Default:
 	// [DefaultListLimit].
 	Limit int
-	// States to list. Listing finished keys reads the whole table. Default: driver.StateInProgress
-	// and driver.StateUncertain.
+	// States to list. Listing finished keys reads the whole table. Default:
+	// [driver.StateInProgress] and [driver.StateUncertain].
 	States []driver.State
 }
 

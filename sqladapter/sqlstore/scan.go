@@ -27,7 +27,7 @@ type ScanOptions struct {
 	// Age of the oldest rows that are read. Default: ShortestWindow.
 	Age time.Duration
 	// ShortestWindow is the shortest window with which any program writes to the table, or has
-	// written within that time: dedup.Config.Window, or Request.Window. Scan finds rows by when
+	// written within that time: [dedup.Config].Window, or Request.Window. Scan finds rows by when
 	// they expire. Before you lower a window, lower ShortestWindow everywhere, and wait for a hot
 	// window.
 	ShortestWindow time.Duration

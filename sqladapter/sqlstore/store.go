@@ -1,4 +1,4 @@
-// Package sqlstore is a dedup.Store in a table of a SQL database: claims, leases and records for
+// Package sqlstore is a [dedup.Store] in a table of a SQL database: claims, leases and records for
 // effects that are elsewhere, such as a request or a mail. Where the effect is in the same
 // database, the ledger of package sqladapter records it in the effect's own transaction instead.
 //
@@ -13,7 +13,7 @@
 //	d, err := dedup.New(store, dedup.Config{Namespace: "payments",
 //		Window: 24 * time.Hour, LeaseTTL: 30 * time.Second})
 //
-// Package dedup/resolver settles attempts that ended after dedup.MarkIrreversible with an unknown
+// Package dedup/resolver settles attempts that ended after [dedup.MarkIrreversible] with an unknown
 // outcome.
 package sqlstore
 
@@ -63,10 +63,10 @@ type Options struct {
 	Table string
 	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A larger
 	// result is refused with a [*driver.InputError]. So are the claims of a Deduper whose
-	// dedup.Config.ResultLimit is larger. Default: [DefaultMaxResult].
+	// [dedup.Config].ResultLimit is larger. Default: [DefaultMaxResult].
 	MaxResult int
-	// Waker wakes waiters in other processes (dedup.Config.Wait). Package outbox/pgxlisten has one.
-	// Default nil: waiters poll.
+	// Waker wakes waiters in other processes ([dedup.Config].Wait). Package outbox/pgxlisten has
+	// one. Default nil: waiters poll.
 	Waker driver.Waker
 }
 

@@ -21,9 +21,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Claimed returns what httpadapter.Claimed returns, with the spans and links of [telemetry.Do]. The
-// span of the request, if there is one, is their parent. With a nil tracer, Claimed is the same as
-// httpadapter.Claimed. Its errors are always those of httpadapter.Claimed.
+// Claimed returns what [httpadapter.Claimed] returns, with the spans and links of [telemetry.Do].
+// The span of the request, if there is one, is their parent. With a nil tracer, Claimed is the same
+// as [httpadapter.Claimed]. Its errors are always those of [httpadapter.Claimed].
 func Claimed(t *telemetry.Tracer, d *dedup.Deduper) (httpadapter.Runner, error) {
 	plain, err := httpadapter.Claimed(d)
 	if err != nil || t == nil {

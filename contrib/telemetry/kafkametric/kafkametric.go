@@ -84,8 +84,8 @@ func (m *Metrics) add(to metric.Int64Counter, n int) {
 	to.Add(context.Background(), int64(n), m.named...)
 }
 
-// Observer returns hooks for kafkaadapter.Config.Observer. You can set the hooks that are nil, and
-// call the others in hooks of your own.
+// Observer returns hooks for [kafkaadapter.Config].Observer. You can set the hooks that are nil,
+// and call the others in hooks of your own.
 func (m *Metrics) Observer() kafkaadapter.Observer {
 	return kafkaadapter.Observer{
 		MissingID:    func(*kafkaadapter.Message) { m.add(m.missingID, 1) },

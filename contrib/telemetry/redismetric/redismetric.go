@@ -1,4 +1,4 @@
-// Package redismetric measures what a redisadapter.Store knows about its server, with
+// Package redismetric measures what a [redisadapter.Store] knows about its server, with
 // OpenTelemetry. It is separate from package telemetry so that a program without Redis does not
 // link a Redis client.
 //
@@ -73,7 +73,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 // other stands for a code that this version does not know.
 const other = "other"
 
-// OnFinding counts a finding. Set it as redisadapter.Options.OnFinding; the store then no longer
+// OnFinding counts a finding. Set it as [redisadapter.Options].OnFinding; the store then no longer
 // logs findings, whose texts say what to do. To log them too, call OnFinding in a function of your
 // own that also logs.
 func (m *Metrics) OnFinding(f preflight.Finding) {

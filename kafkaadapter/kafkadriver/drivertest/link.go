@@ -47,17 +47,17 @@ func through[T any](l *link, items []T, call func() []driver.Answer) []driver.An
 	return answers
 }
 
-// Claim implements dedup.Store.
+// Claim implements [dedup.Store].
 func (l *link) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return through(l, reqs, func() []driver.Answer { return l.Store.Claim(ctx, reqs) })
 }
 
-// Renew implements dedup.Store.
+// Renew implements [dedup.Store].
 func (l *link) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return through(l, renewals, func() []driver.Answer { return l.Store.Renew(ctx, renewals) })
 }
 
-// Finish implements dedup.Store.
+// Finish implements [dedup.Store].
 func (l *link) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if l.before != nil {
 		l.before(changes)

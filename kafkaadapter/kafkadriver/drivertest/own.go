@@ -75,7 +75,7 @@ func (o *owner) look(f func()) {
 	f()
 }
 
-// Claim implements dedup.Store.
+// Claim implements [dedup.Store].
 func (o *owner) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	o.look(func() {
 		for _, q := range reqs {
@@ -86,7 +86,7 @@ func (o *owner) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.
 	return o.Store.Claim(ctx, reqs)
 }
 
-// Finish implements dedup.Store.
+// Finish implements [dedup.Store].
 func (o *owner) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := make([]driver.Answer, len(changes))
 	for i, c := range changes {
@@ -99,16 +99,16 @@ func (o *owner) Finish(ctx context.Context, changes []driver.Finish) []driver.An
 	return answers
 }
 
-// Context implements kafkaadapter.Ownership.
+// Context implements [kafkaadapter.Ownership].
 func (h *ownership) Context() context.Context { return h.ctx }
 
-// Misplaced implements kafkaadapter.Ownership.
+// Misplaced implements [kafkaadapter.Ownership].
 func (h *ownership) Misplaced(context.Context) error {
 	h.o.look(func() { h.o.told[h.at.Partition]++ })
 	return context.Cause(h.ctx)
 }
 
-// Release implements kafkaadapter.Ownership.
+// Release implements [kafkaadapter.Ownership].
 func (h *ownership) Release(context.Context) error {
 	h.o.look(func() {
 		h.o.released++
