@@ -25,7 +25,7 @@ const (
 // which [dedup.IsPermanent] is true says that it can never be done: it is recorded and
 // acknowledged. After any other error, and after a panic, the provider sends the event again. The
 // context does not end with the client, which may hang up earlier; it ends with Config.Timeout, or
-// when the claim is lost.
+// when the claim is lost. An error returned after that is never permanent.
 type Handler = func(ctx context.Context, d *Delivery) error
 
 // Config configures a [Receiver]. Endpoint is required.

@@ -501,6 +501,27 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// A handler that was canceled by its timeout may call the cancellation permanent: if that were
+// acknowledged, the event would be lost.
+func TestPermanentAfterTheTimeoutIsNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+			provider(t, "standard-webhooks", secret),
+			func(ctx context.Context, _ *webhook.Delivery) error {
+				if runs++; runs > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				return dedup.Permanent(ctx.Err())
+			}, webhook.Config{Timeout: time.Second})
+		wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
+		assert.Contains(t, e.log.String(), "deadline exceeded", "not logged")
+		wantOK(t, send(e, standard(t, "1", "{}")))
+		assert.Equal(t, 2, runs)
+	})
+}
+
 func TestPanicsReleaseAndGoOn(t *testing.T) {
 	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
 		provider(t, "standard-webhooks", secret), nil, webhook.Config{})

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash"
 
 	"github.com/onceward/onceward/dedup"
@@ -22,6 +23,9 @@ var (
 
 // errCancelled: the client has gone before the handler began. Nothing has happened.
 var errCancelled = errors.New("webhook: canceled before the handler began")
+
+// errLate: the context of the handler had ended when it returned. It is never permanent.
+var errLate = errors.New("canceled")
 
 // handlerError wraps what the handler has returned, so that an error of the handler is not taken
 // for one of the Runner.
@@ -92,9 +96,11 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	switch {
 	case err == nil:
 		return done, false, nil
-	case dedup.IsPermanent(err) && !errors.Is(context.Cause(ctx), dedup.ErrLeaseLost):
+	case dedup.IsPermanent(err) && ctx.Err() == nil:
 		c.lastFail = err
 		return failedForGood, true, nil // a value: an error would be rolled back and lost
+	case dedup.IsPermanent(err): // it may mean its cancellation, which a later delivery repairs
+		err = fmt.Errorf("%w: %s", errLate, err.Error())
 	}
 	return nil, false, &handlerError{err}
 }
