@@ -96,7 +96,8 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
 		t.Run(from.String(), func(t *testing.T) {
 			b, _ := edge(t, from)
-			other := openWith(t, redistest.Backend{Client: redistest.Patient(t, b.mini.Addr())}, layoutOptions("ow", redisadapter.Compact))
+			other := openWith(t, redistest.Backend{Client: redistest.Patient(t, b.mini.Addr())},
+				layoutOptions("ow", redisadapter.Compact))
 			learn(t, b.Store, 40_000)
 			for key := range 64 {
 				claimed := other.Claim(t.Context(), []driver.ClaimRequest{request(key)})[0]
@@ -117,7 +118,8 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 // meanwhile is in that bucket, and was granted again.
 func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b, _ := edge(t, -20*time.Second)
-	other := openWith(t, redistest.Backend{Client: redistest.Patient(t, b.mini.Addr())}, layoutOptions("ow", redisadapter.Compact))
+	other := openWith(t, redistest.Backend{Client: redistest.Patient(t, b.mini.Addr())},
+		layoutOptions("ow", redisadapter.Compact))
 	seasoned(t, b.Store)
 	b.mini.Advance(time.Minute)
 	learn(t, b.Store, 40_000)

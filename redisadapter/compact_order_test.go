@@ -96,7 +96,8 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 				mini, client := redistest.Mini(t)
 				mine := openWith(t, redistest.Backend{Client: client},
 					layoutOptions("ow", redisadapter.Compact))
-				theirs := openWith(t, redistest.Backend{Client: redistest.Patient(t, mini.Addr())}, layoutOptions("ow", redisadapter.Compact))
+				theirs := openWith(t, redistest.Backend{Client: redistest.Patient(t, mini.Addr())},
+					layoutOptions("ow", redisadapter.Compact))
 				redisadapter.LookEverywhere(mine)
 				seasoned(t, mine, theirs)
 				claimed := theirs.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
@@ -244,7 +245,8 @@ func TestAddThatComesLate(t *testing.T) {
 		mini, client := redistest.Freeze(t)
 		store := openWith(t, redistest.Backend{Client: client},
 			layoutOptions("ow", redisadapter.Compact))
-		other := openWith(t, redistest.Backend{Client: redistest.Patient(t, mini.Addr())}, layoutOptions("ow", redisadapter.Compact))
+		other := openWith(t, redistest.Backend{Client: redistest.Patient(t, mini.Addr())},
+			layoutOptions("ow", redisadapter.Compact))
 		seasoned(t, store)
 		req := request(1)
 		claimed := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]

@@ -344,7 +344,7 @@ const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhoo
     of an MCP call    --tool TOOL --name NAME [--principal ACCOUNT]
     of a webhook      --endpoint NAME [--webhook PROVIDER]
     of a message      --group GROUP --topic TOPIC   (--scope SCOPE with a Config.Scope)
-    of a queue        --scope SCOPE   (CONSUMER/STREAM of NATS, GROUP/STREAM of Redis, QUEUE of RabbitMQ)
+    of a queue        --scope SCOPE   (NATS: CONSUMER/STREAM, Redis: GROUP/STREAM, RabbitMQ: QUEUE)
     of others         --scope SCOPE`
 
 // missing lists what the command did not know about the key that it did not find.

@@ -109,7 +109,7 @@ func asServed(t *testing.T, r *rig, more string) {
 	// With the key alone: which keys have a scope, and the flags that give it.
 	r.wants(cli.No, "inspect other --namespace shop"+more, "no record of", "have a scope",
 		"--endpoint NAME [--webhook PROVIDER]", "--method METHOD --url", "--grpc", "--tool",
-		"--group GROUP --topic TOPIC", "GROUP/STREAM of Redis", "Looked at:\n  the key itself")
+		"--group GROUP --topic TOPIC", "Redis: GROUP/STREAM", "Looked at:\n  the key itself")
 }
 
 func TestKeysWithAScope(t *testing.T) {
