@@ -127,8 +127,17 @@ func (r *Report) summary() string {
 		}
 		all = append(all, text+".")
 	}
-	add("loses", r.Lost)
-	add("doubles", r.Doubled)
+	switch {
+	case r.Once+len(r.Doubled) > 0:
+		add("loses", r.Lost)
+		add("doubles", r.Doubled)
+	case r.Foreign > 0:
+		all = append(all, "No effect has the id of a message: report the Idempotency-Key, or the "+
+			"message-id of a topic, as it was sent.")
+	default:
+		all = append(all, "No effect was seen: the program has to POST each of them to "+
+			"$EFFECTS_URL?id=ID, or --count COMMAND has to print their ids.")
+	}
 	if len(r.Unsent) > 0 {
 		all = append(all, "The program leaves messages without an answer.")
 	}

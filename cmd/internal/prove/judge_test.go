@@ -43,6 +43,24 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A program whose effects the command does not see has not lost them: the report says how to show
+// them.
+func TestJudgeSeesNoEffect(t *testing.T) {
+	for foreign, want := range map[int]string{
+		0: "No effect was seen: the program has to POST each of them to $EFFECTS_URL?id=ID, or",
+		3: "No effect has the id of a message: report the Idempotency-Key",
+	} {
+		done := newEffects([]string{"a"})
+		done.foreign = foreign
+		r := judge([]string{"a"}, []delivery{{"a", time.Now(), time.Now(), true}}, done, nil)
+		assert.False(t, r.Right())
+		var out bytes.Buffer
+		require.NoError(t, r.print(&cli.Streams{Out: &out}))
+		assert.Contains(t, out.String(), want)
+		assert.NotContains(t, out.String(), "loses")
+	}
+}
+
 // Some duplicates are right behind their first, so that both are under way at once, and some later.
 func TestOrder(t *testing.T) {
 	ids := make([]string, 1000)
