@@ -58,12 +58,27 @@ type BadIDs struct {
 	RemadeExamples []Example `json:"remade_examples,omitempty"`
 }
 
+// Uncounted says why there was nothing to count, and is empty if there was something. Where no id
+// was found, "no duplicates" would be wrong.
+func (r *Report) Uncounted() string {
+	switch {
+	case r.Messages == 0:
+		return "none were counted: there are no messages"
+	case r.Bad.Missing == r.Messages:
+		return "not known: no message has an id there. Set --id, or --pattern for a file whose " +
+			"lines are not JSON"
+	}
+	return ""
+}
+
 // report makes the report of what was counted.
 func (t *tally) report(o *Options, complete bool) *Report {
 	r := &Report{Source: o.source(), ID: o.idText(), Messages: t.Messages, Complete: complete,
 		SampledOneIn: t.weight(), Duplicates: t.Duplicates,
 		DuplicateShare: share(t.Duplicates, t.Messages), Causes: t.causes(), Ages: t.Ages.bars(),
-		Half: t.Ages.within(0.5).Milliseconds(), Most: t.Ages.within(0.999).Milliseconds(),
+		// a class of ages has a width: its upper end may be later than the longest age
+		Half:    min(t.Ages.within(0.5).Milliseconds(), t.Longest),
+		Most:    min(t.Ages.within(0.999).Milliseconds(), t.Longest),
 		Longest: t.Longest,
 		Bad: BadIDs{Missing: t.Unkeyed, Untimed: t.Untimed, Reused: t.ConflictIDs,
 			ReusedMessages: t.Conflicts, ReusedExamples: t.BadIDs, Remade: t.Renamed,

@@ -294,6 +294,26 @@ func TestPageAndText(t *testing.T) {
 	}
 }
 
+// Where no message has an id, the text and the page do not say that there are no duplicates.
+func TestNothingCounted(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.html")
+	for stdin, want := range map[string]string{
+		"": "Duplicates: none were counted: there are no messages",
+		"GET /\nGET /\n": "Duplicates: not known: no message has an id there. Set --id, or " +
+			"--pattern for a file whose lines are not JSON",
+	} {
+		var out bytes.Buffer
+		require.Zero(t, cli.Run(t.Context(),
+			&cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &bytes.Buffer{}}, Command(),
+			"--file", "-", "--id", "id", "--html", page))
+		assert.Contains(t, out.String(), want)
+		assert.NotContains(t, out.String(), "0.00 %")
+		html, err := os.ReadFile(page)
+		require.NoError(t, err)
+		assert.Contains(t, string(html), want)
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

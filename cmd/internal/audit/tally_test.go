@@ -117,6 +117,15 @@ func TestAges(t *testing.T) {
 	assert.Equal(t, "later", last.Label())
 }
 
+// Half of the ages, and nearly all, are never above the longest one.
+func TestAgesUpToTheLongest(t *testing.T) {
+	tally := newTally(1000)
+	tally.add(sent("a", 0, body))
+	tally.add(sent("a", 1519*time.Second, body))
+	r := tally.report(&Options{}, true)
+	assert.Equal(t, []int64{1_519_000, 1_519_000, 1_519_000}, []int64{r.Half, r.Most, r.Longest})
+}
+
 func TestWindowFor(t *testing.T) {
 	for longest, want := range map[time.Duration]time.Duration{
 		time.Millisecond: time.Minute, 40 * time.Second: 10 * time.Minute,

@@ -20,6 +20,11 @@ func (r *Report) print(out io.Writer) error {
 			r.SampledOneIn)
 	}
 	line("")
+	if why := r.Uncounted(); why != "" {
+		line("Duplicates: %s", why)
+		_, err := io.WriteString(out, text.String())
+		return err
+	}
 	line("Duplicates: %s, %s of the messages", number(r.Duplicates), percent(r.DuplicateShare))
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, c := range r.Causes {
