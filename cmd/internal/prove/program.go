@@ -50,12 +50,20 @@ func (p *program) start(ctx context.Context) error {
 		err := cmd.Wait()
 		p.mu.Lock()
 		if p.cmd == cmd {
-			p.died = fmt.Errorf("the program has ended by itself: %w\n%s", reason(err), p.output)
+			p.died = fmt.Errorf("the program has ended by itself: %w%s", reason(err), p.printed())
 		}
 		p.mu.Unlock()
 		close(ended)
 	}()
 	return p.listening(ctx, ended)
+}
+
+// printed returns the last output of the program, to follow a sentence.
+func (p *program) printed() string {
+	if text := p.output.String(); text != "" {
+		return "\n" + text
+	}
+	return "; it has printed nothing"
 }
 
 func reason(err error) error {
@@ -83,7 +91,7 @@ func (p *program) listening(ctx context.Context, ended <-chan struct{}) error {
 		default:
 		}
 		if backoff.Sleep(ctx, 10*time.Millisecond) != nil {
-			return fmt.Errorf("the program does not listen on %s: %w\n%s", p.addr, err, p.output)
+			return fmt.Errorf("the program does not listen on %s: %w%s", p.addr, err, p.printed())
 		}
 	}
 }

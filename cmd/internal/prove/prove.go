@@ -111,7 +111,10 @@ func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string
 	}
 	running.Wait()
 	cancel()
-	if err = errors.Join(err, unsent, p.failed()); err == nil {
+	if failed := p.failed(); !errors.Is(err, failed) {
+		err = errors.Join(err, failed)
+	}
+	if err = errors.Join(err, unsent); err == nil {
 		err = o.settle(ctx, p, done)
 	}
 	return err

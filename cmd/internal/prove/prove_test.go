@@ -121,6 +121,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	_, said = run(t, cli.Usage, "--", "sh", "-c", "echo no database; exit 3")
 	assert.Contains(t, said, "the program has ended by itself: exit status 3")
 	assert.Contains(t, said, "no database")
+	_, said = run(t, cli.Usage, "--brokers", "127.0.0.1:1", "--topic", "t", "--", "true")
+	assert.Equal(t, 1, strings.Count(said, "itself: exit status 0; it has printed nothing"), said)
 	file := filepath.Join(t.TempDir(), "pid")
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
