@@ -39,6 +39,9 @@ func (o *Options) Open(ctx context.Context, name string, opts ...kgo.Opt) (*kgo.
 	defer context.AfterFunc(ctx, client.Close)()
 	if err := client.Ping(ctx); err != nil {
 		client.Close()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = ctx.Err() // kgo only says that the client is closed
+		}
 		return nil, fmt.Errorf("--brokers: %w", server.Unanswered(err, o.Brokers...))
 	}
 	return client, nil

@@ -60,6 +60,9 @@ func (o *Options) Given() bool {
 
 // Check parses the flags, and connects to nothing. Its errors name the flag.
 func (o *Options) Check() error {
+	if o.brokers == "" {
+		return errors.New("--brokers is missing")
+	}
 	o.Brokers = nil
 	for a := range strings.SplitSeq(o.brokers, ",") {
 		a = strings.TrimSpace(a)
