@@ -65,8 +65,8 @@ func (e *Explanation) committed(ctx context.Context, admin *kadm.Client, group,
 	if found && at.At > e.Owner.Offset {
 		next = "it is not delivered again"
 	}
-	e.Broker = append(e.Broker, fmt.Sprintf("%s: the message at %d, with which the newest claim was "+
-		"made: %s.", what, e.Owner.Offset, next))
+	e.Broker = append(e.Broker, fmt.Sprintf("%s. The newest claim was made with the message at %d: "+
+		"%s.", what, e.Owner.Offset, next))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -102,6 +103,22 @@ func TestReason(t *testing.T) {
 		assert.Contains(t, strings.Join(e.Why, " "), test.says, name)
 		assert.Contains(t, e.Page, test.page, name)
 		assert.NotEmpty(t, e.Do, name)
+	}
+}
+
+// The lines to copy lead to the same store, and show no password.
+func TestWhere(t *testing.T) {
+	for want, l := range map[string]Location{
+		" --redis 127.0.0.1:6379": {Server: server.Options{Redis: "127.0.0.1:6379"}},
+		" --cluster --redis redis://h:1/2 --prefix p": {Prefix: "p",
+			Server: server.Options{Redis: "redis://h:1/2", Cluster: true}},
+		" --redis URL --secret-env S": {secretEnv: "S",
+			Server: server.Options{Redis: "redis://u:hunter22@h:1"}},
+		" --sql env:DB --schema s": {Schema: "s", Server: server.Options{SQL: "env:DB"}},
+		" --sql DSN --table t":     {Table: "t", Server: server.Options{SQL: "u:p@tcp(h)/d"}},
+		" --sql sqlite:/claims.db": {Server: server.Options{SQL: "sqlite:/claims.db"}},
+	} {
+		assert.Equal(t, want, (&Options{Location: l}).where())
 	}
 }
 

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
@@ -25,7 +26,7 @@ func (e *Explanation) reason(r *dedup.Record, o *Options) {
 		e.failed(r)
 	case driver.StateReleased:
 		e.because("The attempt ended without an effect that is on record: its handler returned an "+
-			"error, or its process was stopped. It gave the key back.",
+			"error, or its process was stopped, or a person has released the key.",
 			"The key runs again with its next delivery, as attempt "+fmt.Sprint(r.Attempt+1)+".")
 		e.Do = []string{"Look for the error of the attempt in the program's log, by key_id " + e.ID + ".",
 			"Check that the consumer runs, or that the sender retries: without a delivery nothing runs."}
@@ -125,12 +126,17 @@ func (e *Explanation) uncertain(o *Options) {
 	e.Page = pages + "runbooks/uncertain.md"
 }
 
-// where returns the flags that lead to the same store again. A DSN is left out, because it may
-// contain a password.
+// where returns the flags that lead to the same store again. Instead of an address that may contain
+// a password it returns the form of one.
 func (o *Options) where() (flags string) {
-	given := [][2]string{{"prefix", o.Prefix}, {"table", o.Table}, {"schema", o.Schema}}
+	given := [][2]string{{"redis", address(o.Server.Redis, "URL")},
+		{"sql", address(o.Server.SQL, "DSN")}, {"prefix", o.Prefix}, {"table", o.Table},
+		{"schema", o.Schema}, {"secret-env", o.secretEnv}}
 	if o.Prefix == redisadapter.DefaultPrefix {
-		given[0][1] = ""
+		given[2][1] = ""
+	}
+	if o.Server.Cluster {
+		flags = " --cluster"
 	}
 	for _, flag := range given {
 		if flag[1] != "" {
@@ -138,6 +144,17 @@ func (o *Options) where() (flags string) {
 		}
 	}
 	return flags
+}
+
+// plainAddress is an address that has no place for a password, and that no shell changes.
+var plainAddress = regexp.MustCompile(`^((redis|rediss|unix)://|env:|sqlite:)?[\w.:/-]+$`)
+
+// address returns an address for a line of shell, or form if it is not a plain one.
+func address(text, form string) string {
+	if text == "" || plainAddress.MatchString(text) {
+		return text
+	}
+	return form
 }
 
 // around adds to the explanation how the servers may have affected the key.
