@@ -47,12 +47,20 @@ func TestRun(t *testing.T) {
 		{"--version", 0, "commit ", ""},
 		{"version x", 2, "", "unexpected argument"},
 		{"version --json", 0, `"commit":`, ""},
-		{"uncertin", 2, "", "Did you mean this?\n\tuncertain"},
+		{"uncertin", 2, "", "onceward: unknown command \"uncertin\"; did you mean uncertain?"},
+		{"help uncertin", 2, "", "unknown command \"uncertin\"; did you mean uncertain?"},
+		{"help dance", 2, "", "unknown command \"dance\"; onceward --help lists the commands"},
+		{"help uncertain", 0, "Exit codes:", ""},
+		{"completion", 2, "", "onceward completion [flags]\n"},
+		{"completion dance", 2, "", "onceward completion --help lists the commands"},
+		{"completion bash", 0, "bash completion", ""},
 		{"inspect -redis x", 2, "", "-redis: the names of flags have two dashes: --redis"},
 		{"inspect --namspace x", 2, "", "did you mean --namespace?"},
 		{"inspect --nothing-like-it x", 2, "", "onceward inspect --help lists the flags"},
 		{"uncertain --older 3x", 2, "", "a duration is written as 30s, 10m, 36h or 7d"},
-		{"dance", 2, "", `unknown command "dance"`},
+		{"plan --rate x", 2, "", `--rate is "x"; a number is wanted`},
+		{"uncertain --limit 1.5", 2, "", `--limit is "1.5"; a whole number is wanted`},
+		{"dance", 2, "", `unknown command "dance"; onceward --help lists the commands`},
 	} {
 		var out, errOut bytes.Buffer
 		code := run(strings.Fields(test.args), &cli.Streams{Out: &out, Err: &errOut})

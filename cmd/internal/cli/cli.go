@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -96,12 +97,14 @@ func Root(s *Streams, long string, commands ...*Command) *cobra.Command {
 	for _, c := range commands {
 		root.AddCommand(c.cobra(s))
 	}
+	root.DisableSuggestions = true // unknown names them in one line
 	return root
 }
 
 // Execute runs a command line and returns its exit code.
 func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string) int {
 	logging.Disable() // go-redis logs errors that it also returns
+	s.strict(root)
 	root.SetArgs(args)
 	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -117,6 +120,7 @@ func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string
 		code, err = Interrupted, errors.New("interrupted")
 	}
 	if !said {
+		err = unknown(c, err)
 		fmt.Fprintf(s.Err, "%s: %v\n", c.CommandPath(), err)
 	}
 	return code
@@ -198,15 +202,27 @@ func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) 
 	return c.Run(made.Root().Context(), s)
 }
 
-// explain extends an error about an unknown flag by the flag that may be meant, or by how to list
-// the flags.
+// explain says what is wrong with a flag. It extends an error about an unknown flag by the flag
+// that may be meant, or by how to list the flags.
 func explain(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && errors.Is(err, strconv.ErrSyntax) {
+		wanted := "a whole number"
+		switch invalid.GetFlag().Value.Type() {
+		case "bool":
+			wanted = "true or false"
+		case "float64":
+			wanted = "a number"
+		}
+		return fmt.Errorf("--%s is %q; %s is wanted", invalid.GetFlag().Name, invalid.GetValue(),
+			wanted)
+	}
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) {
 		return err
 	}
-	name := unknown.GetSpecifiedName()
-	if short := unknown.GetSpecifiedShortnames(); short != "" {
+	name := missing.GetSpecifiedName()
+	if short := missing.GetSpecifiedShortnames(); short != "" {
 		if name, _, _ = strings.Cut(short, "="); c.Flags().Lookup(name) != nil {
 			return fmt.Errorf("-%s: the names of flags have two dashes: --%s", name, name)
 		}

@@ -58,7 +58,7 @@ func (s *Streams) help(c *cobra.Command, _ []string) {
 // Synopsis returns the usage line of a command.
 func Synopsis(c *cobra.Command) string {
 	text := c.UseLine()
-	if c.HasAvailableLocalFlags() {
+	if c.HasAvailableLocalFlags() && !strings.HasSuffix(text, " [flags]") {
 		text += " [flags]"
 	}
 	return text
