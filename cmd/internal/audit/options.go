@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -130,6 +133,11 @@ func (o *Options) check() error {
 	case o.Topic == "" && o.ID == "":
 		return errors.New("--id is missing: where the id stands")
 	}
+	for flag, path := range map[string]string{"state": o.State, "html": o.HTML} {
+		if err := writable(path); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
 	switch {
 	case o.Topic != "":
 		return o.checkTopic()
@@ -137,6 +145,23 @@ func (o *Options) check() error {
 		return o.checkPattern()
 	}
 	return o.checkTable()
+}
+
+// writable tries whether a file can be written: reading may take an hour.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"); err == nil {
+			defer os.Remove(f.Name()) //nolint:errcheck // an empty file
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func (o *Options) checkTopic() (err error) {

@@ -264,6 +264,8 @@ func TestUsage(t *testing.T) {
 		"which is not a name":                 "--table a.b.c --id x --sql sqlite:x",
 		"--file: open":                        "--file /nowhere/to/be/found --id x",
 		"--brokers: ":                         "--topic a --brokers 127.0.0.1:1",
+		"--state: open /nowhere/":             "--topic a --brokers h:1 --state /nowhere/to/be/found",
+		"--html: open /nowhere/":              "--file - --id x --html /nowhere/to/be/found",
 	} {
 		_, errors := run(t, cli.Usage, "", strings.Fields(args)...)
 		assert.Contains(t, errors, strings.TrimSpace(said), args)

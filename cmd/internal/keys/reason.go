@@ -43,7 +43,8 @@ func (e *Explanation) absent(o *Options) {
 	e.because("No record has this name: the message never came, or its record has another name, or "+
 		"the record is gone (its window is over, somebody has forgotten it, or the server has lost it).",
 		"A message without a record runs with its next delivery.")
-	e.Do = []string{"Check what is listed as not known: with another scope or namespace it is another key."}
+	e.Do = []string{"Check each flag that names the key: with another namespace, scope or principal it " +
+		"is another key."}
 	if !o.clue.line && o.id == "" {
 		e.Do = append(e.Do, "Give a line of the program's log about it instead of KEY: the ID in it leads to the record.")
 	}
@@ -87,8 +88,8 @@ func (e *Explanation) succeeded(r *dedup.Record) {
 			"by which attempt.")
 	case r.Attempt > 1:
 		e.because(fmt.Sprintf("The effect is done, with attempt %d. The %d before it ended without a "+
-			"record: a crash, a lost lease, an error, or a person who has released the key.",
-			r.Attempt, r.Attempt-1),
+			"record: a crash, a lost lease or an error. A person or Resolver that settles a key counts "+
+			"as an attempt, too.", r.Attempt, r.Attempt-1),
 			"An attempt that ended between its effect and its record has had its effect: so the "+
 				"effect may have happened more than once, unless record and effect are one transaction.")
 		e.Do = []string{"Compare the time of the claim with restarts, and look for lost leases: onceward.dedup.lease.lost."}
