@@ -11,10 +11,10 @@ import (
 // Config configures a consumer of any driver. Deduper or Unclaimed, and one handler, are
 // required.
 type Config struct {
-	// Deduper claims and records the messages: mode Claimed.
+	// Deduper claims and records the messages: level Claimed.
 	Deduper *dedup.Deduper
 	// Unclaimed runs every delivery. The handler records the message itself, in the transaction
-	// of its effect, with sqladapter's Do or DoBatch: mode Atomic. Deduper must be nil then.
+	// of its effect, with sqladapter's Do or DoBatch: level Atomic. Deduper must be nil then.
 	Unclaimed bool
 
 	// Handler performs the effect of one message.
@@ -89,10 +89,9 @@ type Attempts struct {
 	// Max is how often a message is tried. After that it goes to Park, or stops the consumer, with
 	// an error that wraps ErrAttempts. The store counts an attempt when the message is claimed, so
 	// an attempt that killed its process counts, too. The store keeps the count for the Deduper's
-	// Hold. Attempts that a rebalance cut short, or that a batch shared, do not count. In the
-	// Unclaimed composition only runs of this process since the assignment count. While a
-	// downstream is down, attempts are used up, too: choose Max and the backoff so that together
-	// they outlast it.
+	// Hold. Attempts that a rebalance cut short, or that a batch shared, do not count. With
+	// Config.Unclaimed only runs of this process since the assignment count. While a downstream is
+	// down, attempts are used up, too: choose Max and the backoff so that together they outlast it.
 	//
 	// A message that kills its process also kills the messages that run next to it, but at most
 	// twice: a message with two attempts elsewhere, and none here, runs alone in all partitions of

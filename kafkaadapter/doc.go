@@ -16,10 +16,10 @@
 // Package [txn] is for handlers whose only effects are messages to the same cluster.
 //
 // There are two modes. With Config.Deduper every message is claimed by its id, in batches, before
-// its handler runs, and recorded before its offset may be committed: mode Claimed. With
+// its handler runs, and recorded before its offset may be committed: level Claimed. With
 // Config.Unclaimed the handler records the message in the transaction of its own effect, for
 // example with sqladapter's MarkTx, and the consumer takes care of order, watermark and commits:
-// mode Atomic.
+// level Atomic.
 //
 // Messages of one Kafka key are handled in order, messages of different keys at the same time. A
 // message that has to wait, because it is in flight in another process or is retried after an

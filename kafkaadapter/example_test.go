@@ -114,7 +114,7 @@ func deadLetter(ctx context.Context, d *dedup.Deduper) *kafkaadapter.Message {
 	return kafkaadapter.DeadLetter("orders.dead", m, reason)
 }
 
-// Effect and record in one SQL transaction: mode Atomic. No store is needed. Messages that
+// Effect and record in one SQL transaction: level Atomic. No store is needed. Messages that
 // cannot be processed are parked.
 func ExampleConfig_transaction() {
 	var db *sql.DB

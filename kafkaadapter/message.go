@@ -10,8 +10,8 @@ import (
 // after its handler has returned.
 type Message struct {
 	// ID is the id that Config.ID found, that a letter in a retry topic carries, or that
-	// Config.Positions makes. It is empty in a message without an id. Only Config.Park and the
-	// handlers of the Unclaimed composition get such messages.
+	// Config.Positions makes. It is empty in a message without an id. Only Config.Park and
+	// Config.Unclaimed get such messages.
 	ID string
 	// Topic, Partition and Offset are the position of the message.
 	Topic     string
@@ -22,12 +22,12 @@ type Message struct {
 	// Timestamp is of the producer's clock or of the broker's, as the topic's
 	// message.timestamp.type says.
 	Timestamp time.Time
-	// Attempt counts the claims of the ID, from 1. In the Unclaimed composition it counts the
-	// runs in this process since the partition was assigned.
+	// Attempt counts the claims of the ID, from 1. With Config.Unclaimed it counts the runs in
+	// this process since the partition was assigned.
 	Attempt int
 	// Scope is the scope of the message's key in the Deduper: Config.Scope, or [ScopeOf] the group
-	// and FirstTopic. In the Unclaimed composition the handler passes it to the code that records
-	// the message ([dedup.WithScope]), because two topics may use the same ids.
+	// and FirstTopic. A Config.Unclaimed passes it to the code that records the message
+	// ([dedup.WithScope]), because two topics may use the same ids.
 	Scope string
 	// FirstTopic is the topic that the message was first sent to, as Config.TopicName calls it.
 	// It differs from Topic in a retry topic and in a mirrored one.

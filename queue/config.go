@@ -13,10 +13,10 @@ import (
 
 // Config configures a [Consumer]. Deduper or Unclaimed, and Handler, are required.
 type Config struct {
-	// Deduper claims and records the messages: mode Claimed.
+	// Deduper claims and records the messages: level Claimed.
 	Deduper *dedup.Deduper
 	// Unclaimed runs every delivery. The handler records the message itself, in the transaction
-	// of its effect, with sqladapter's Do: mode Atomic. Deduper must be nil then.
+	// of its effect, with sqladapter's Do: level Atomic. Deduper must be nil then.
 	Unclaimed bool
 	// Handler performs the effect of one message.
 	Handler Handler

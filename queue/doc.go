@@ -30,11 +30,11 @@
 //   - The record of the effect could not be confirmed: the message is delivered again, and then the
 //     store says whether it is done.
 //
-// # Modes
+// # Levels
 //
-// With Config.Deduper every message is claimed before its handler runs and recorded after it: mode
+// With Config.Deduper every message is claimed before its handler runs and recorded after it: level
 // Claimed. With Config.Unclaimed the handler records the message in the transaction of its own
-// effect, with sqladapter's Do: mode Atomic. The Deduper's Window must exceed the longest time
+// effect, with sqladapter's Do: level Atomic. The Deduper's Window must exceed the longest time
 // after which a message can be redelivered: the retention of the queue, or of a dead-letter queue
 // whose messages you send back.
 //
