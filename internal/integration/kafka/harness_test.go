@@ -51,10 +51,18 @@ func clientConfig() *sarama.Config {
 	return cfg
 }
 
+// adminConfig is for a test's own requests to brokers that nobody has killed: one that makes a topic
+// takes long on a busy machine.
+func adminConfig() *sarama.Config {
+	cfg := clientConfig()
+	cfg.Net.ReadTimeout = time.Minute
+	return cfg
+}
+
 // createTopic makes a topic and removes it after the test.
 func createTopic(t *testing.T, brokers []string, topic string, partitions int32, replicas int16) {
 	t.Helper()
-	admin, err := sarama.NewClusterAdmin(brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(brokers, adminConfig())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })
 	err = admin.CreateTopic(topic,
@@ -63,7 +71,7 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic) })
 	for _, address := range brokers {
 		broker := sarama.NewBroker(address)
-		require.NoError(t, broker.Open(clientConfig()))
+		require.NoError(t, broker.Open(adminConfig()))
 		t.Cleanup(func() { _ = broker.Close() })
 		eventually(t, 30*time.Second, func() (bool, string) {
 			return knowsTopic(broker, topic, partitions)

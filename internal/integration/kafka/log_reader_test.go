@@ -142,7 +142,7 @@ func (r *logReader) wantHandled(limit time.Duration, ids []string, offset int64)
 func topicOn(t *testing.T, brokers []string, topic string, nodes []int32,
 	config map[string]*string) {
 	t.Helper()
-	admin, err := sarama.NewClusterAdmin(brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(brokers, adminConfig())
 	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
 	require.NoError(t, admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: -1,

@@ -193,7 +193,7 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 	const n, poison = 10, 4
 	s := eager.realScene(t, server, 1, 3)
 	dead, all := s.topic()+"-dead", "3"
-	admin, err := sarama.NewClusterAdmin(server.Addrs, clientConfig())
+	admin, err := sarama.NewClusterAdmin(server.Addrs, adminConfig())
 	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
 	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3,
@@ -225,7 +225,7 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 func realDifferences(t *testing.T, server *servertest.Server) {
 	at := &realBrokers{t: t, server: server, name: "differences"}
 	createTopic(t, at.addrs(), at.topic(), 1, 1)
-	admin, err := sarama.NewClusterAdmin(at.addrs(), clientConfig())
+	admin, err := sarama.NewClusterAdmin(at.addrs(), adminConfig())
 	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
 	// A group that nobody knows has no offset, which is not an error.

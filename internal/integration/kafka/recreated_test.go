@@ -151,7 +151,7 @@ func (c *consumer) wantHandled(prefix string, n int) time.Duration {
 // wantCommitted waits until the group's offset of partition 0 is this.
 func (c *consumer) wantCommitted(topic string, offset int64) {
 	c.t.Helper()
-	admin, err := sarama.NewClusterAdmin(c.brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(c.brokers, adminConfig())
 	require.NoError(c.t, err)
 	defer func() { _ = admin.Close() }()
 	eventually(c.t, 20*time.Second, func() (bool, string) {
@@ -168,11 +168,11 @@ func (c *consumer) wantCommitted(topic string, offset int64) {
 // delete deletes a topic, and waits until the brokers have forgotten it.
 func (c *consumer) delete(topic string) {
 	c.t.Helper()
-	admin, err := sarama.NewClusterAdmin(c.brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(c.brokers, adminConfig())
 	require.NoError(c.t, err)
 	defer func() { _ = admin.Close() }()
 	require.NoError(c.t, admin.DeleteTopic(topic))
-	eventually(c.t, 10*time.Second, func() (bool, string) {
+	eventually(c.t, 60*time.Second, func() (bool, string) {
 		answer, err := admin.DescribeTopics([]string{topic})
 		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition,
 			fmt.Sprint(answer, err)

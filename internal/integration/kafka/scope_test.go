@@ -132,7 +132,7 @@ func (r *scopeRun) consume(client string, c scopeConsumer) {
 		session: 6 * time.Second}
 	cfg := r.config(client, &c)
 	go func() { ended <- m.consume(ctx, client, cfg) }()
-	admin, err := sarama.NewClusterAdmin(r.brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(r.brokers, adminConfig())
 	require.NoError(r.t, err)
 	defer func() { _ = admin.Close() }()
 	eventually(r.t, 60*time.Second, func() (bool, string) {

@@ -453,11 +453,11 @@ func TestStreamedTopicRecreated(t *testing.T) {
 // replaceInput deletes the input topic and creates it again.
 func (s *txnFixture) replaceInput() {
 	s.t.Helper()
-	admin, err := sarama.NewClusterAdmin(s.brokers, clientConfig())
+	admin, err := sarama.NewClusterAdmin(s.brokers, adminConfig())
 	require.NoError(s.t, err)
 	defer func() { _ = admin.Close() }()
 	require.NoError(s.t, admin.DeleteTopic(s.in))
-	eventually(s.t, 10*time.Second, func() (bool, string) {
+	eventually(s.t, 60*time.Second, func() (bool, string) {
 		answer, err := admin.DescribeTopics([]string{s.in})
 		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition,
 			fmt.Sprint(answer, err)
