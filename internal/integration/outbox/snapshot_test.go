@@ -101,6 +101,7 @@ func TestLagBehindDeadRows(t *testing.T) {
 	b := badTopic()
 	stop := start(t, h.relay(t, b))
 	b.wait(t, deadRows)
+	h.drained(t) // the last batch is deleted after it was published
 	other, err := outbox.New(outbox.Config{Dialect: h.e.dialect, Table: h.table})
 	require.NoError(t, err)
 	eventually(t, "Lag reads no dead rows", func() bool {
