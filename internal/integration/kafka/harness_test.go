@@ -51,8 +51,8 @@ func clientConfig() *sarama.Config {
 	return cfg
 }
 
-// adminConfig is for a test's own requests to brokers that nobody has killed: one that makes a topic
-// takes long on a busy machine.
+// adminConfig is for a test's own requests to brokers that nobody has killed: making a topic takes
+// long on a busy machine.
 func adminConfig() *sarama.Config {
 	cfg := clientConfig()
 	cfg.Net.ReadTimeout = time.Minute
