@@ -27,7 +27,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"":                                                 "--redis, --sql, --brokers or --kafka-config is missing",
 		"--brokers a:1 --cluster":                          "--redis or --sql is missing",
 		"--brokers a --window 1h --topics t":               `--brokers: "a" is not host:port`,
-		"--tls --window 1h --topics t":                     `--brokers: "" is not host:port`,
+		"--tls --window 1h --topics t":                     "--brokers is missing",
 		"--brokers a:1 --topics t":                         "--window is missing",
 		"--brokers a:1 --window 1h":                        "--topics or --group is missing",
 		"--brokers a:1 --window 1h --topics t,":            "--topics has an empty name",
