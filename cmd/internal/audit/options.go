@@ -155,7 +155,7 @@ func writable(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f, err = os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"); err == nil {
-			defer os.Remove(f.Name()) //nolint:errcheck // an empty file
+			defer os.Remove(f.Name()) //nolint:errcheck // an empty file that stays is harmless
 		}
 	}
 	if err != nil {
