@@ -43,6 +43,7 @@ type Claim struct {
 	fenceRead atomic.Bool
 	landed    atomic.Bool
 	declared  atomic.Bool // it is on record as irreversible
+	lossTold  atomic.Bool // that the lease is lost was reported
 
 	onlyNew       bool // as it was asked for
 	takeUncertain bool // the same

@@ -193,7 +193,7 @@ func Happened(result []byte) Resolution {
 // [*FailedError] with the text, cut at 1 KiB. If the store keeps no failures, only this caller gets
 // it, and the next call asks again.
 func FailedForGood(text string) Resolution {
-	return Resolution{State: driver.StateFailed, Result: []byte(text)}
+	return Resolution{State: driver.StateFailed, Result: cutFailure(text)}
 }
 
 // DidNotHappen says that the effect has not happened, and that no request on its way could still

@@ -12,10 +12,11 @@ import (
 //
 //   - fn returns nil: the value is recorded, then returned. []byte and string are stored as
 //     they are, struct{} as nothing, everything else as JSON.
-//   - fn returns an error for which [IsPermanent] is true: it is recorded, and replayed as a
-//     [*FailedError].
+//   - fn returns an error for which [IsPermanent] is true, while its context has not ended: it is
+//     recorded, and replayed as a [*FailedError].
 //   - fn returns any other error, panics, or calls runtime.Goexit: the claim is released, so
-//     that a retry can run at once. A panic is passed on.
+//     that a retry can run at once. A panic is passed on. An error that fn returns after its
+//     context has ended may only mean that, so it is not permanent for the caller either.
 //
 // The context of fn has its attempt ([FromContext]), and is canceled with cause [ErrLeaseLost]
 // when the claim is lost. The lease is renewed while fn runs. Make fn safe to repeat: it runs
@@ -112,6 +113,9 @@ func runEffect[T any](ctx context.Context, c *Claim,
 	}()
 	value, err := fn(runCtx)
 	returned = true
+	if err != nil && IsPermanent(err) && runCtx.Err() != nil {
+		err = &lateError{err}
+	}
 
 	done := Completion{Claim: c, Err: err}
 	if err == nil {

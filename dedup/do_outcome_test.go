@@ -150,7 +150,10 @@ func TestDoReleasesOnGoexit(t *testing.T) {
 
 // The effect has happened: a caller that has gone changes nothing about that.
 func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
-	for _, err := range []error{nil, dedup.Permanent(errors.New("no")), errors.New("retry")} {
+	for err, want := range map[error]driver.State{
+		nil:                 driver.StateSucceeded,
+		errors.New("retry"): driver.StateReleased,
+	} {
 		store := dedup.Memory(10)
 		d := newDeduper(t, store, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -160,15 +163,46 @@ func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 		})
 		require.ErrorIs(t, got, err)
 		require.False(t, dedup.OutcomeUnknown(got))
-		want := driver.StateReleased
-		switch {
-		case err == nil:
-			want = driver.StateSucceeded
-		case dedup.IsPermanent(err):
-			want = driver.StateFailed
-		}
 		wantState(t, store, "k", want)
 	}
+}
+
+// A handler that calls the end of its own context permanent has failed for no good: the message
+// would be acknowledged, and its effect would never happen.
+func TestDoDoesNotBelieveALateFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, failure := range map[string]error{
+			"permanent": dedup.Permanent(context.DeadlineExceeded),
+			"wrapped":   errors.Join(dedup.Permanent(context.DeadlineExceeded)),
+			"replayed":  errors.Join(&dedup.FailedError{}, context.DeadlineExceeded),
+		} {
+			for _, dangerous := range []bool{false, true} {
+				store := dedup.Memory(10)
+				d := newDeduper(t, store, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				_, err := dedup.Do(ctx, d, "k", func(ctx context.Context) (string, error) {
+					if dangerous {
+						require.NoError(t, dedup.MarkIrreversible(ctx))
+					}
+					<-ctx.Done()
+					return "", failure
+				})
+				require.ErrorIs(t, err, context.DeadlineExceeded, name)
+				require.ErrorContains(t, err, failure.Error(), name)
+				require.False(t, dedup.IsPermanent(err), name)
+				require.False(t, dedup.CanAck(err), name)
+				require.True(t, dedup.CanRetry(err), name)
+				if dangerous {
+					wantState(t, store, "k", driver.StateUncertain)
+					continue
+				}
+				wantState(t, store, "k", driver.StateReleased)
+				_, err = do(t, d, "k", returns("second"))
+				require.NoError(t, err, name)
+			}
+		}
+	})
 }
 
 func TestDoAnswersEveryOutcome(t *testing.T) {

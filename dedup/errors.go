@@ -45,7 +45,8 @@ func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
 // Permanent marks err as a failure that no retry can fix: it is recorded and replayed. Any other
-// error releases the claim. Permanent(nil) is nil.
+// error releases the claim, and so does one that a function of [Do] returns after its context has
+// ended. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -154,6 +155,24 @@ func (e *foreignError) Unwrap() error { return e.err }
 func isForeign(err error) bool {
 	var foreign *foreignError
 	return errors.As(err, &foreign)
+}
+
+// lateError is the failure for good of a handler whose context had ended. It may only mean that, so
+// it is not believed: [IsPermanent] is false of it.
+type lateError struct{ err error }
+
+func (e *lateError) Error() string { return "dedup: handler was canceled: " + e.err.Error() }
+
+// Is implements the interface of errors.Is.
+func (e *lateError) Is(target error) bool { return errors.Is(e.err, target) }
+
+// As implements the interface of errors.As.
+func (e *lateError) As(target any) bool {
+	switch target.(type) {
+	case **permanentError, **FailedError:
+		return false
+	}
+	return errors.As(e.err, target)
 }
 
 // NotStarted marks a handler's error: the irreversible part has not begun after all, because the

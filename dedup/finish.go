@@ -214,9 +214,11 @@ func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 	}
 }
 
-// failureText returns the text of err, cut between two characters.
-func failureText(err error) []byte {
-	text := err.Error()
+// failureText returns the text of err, cut to what is stored.
+func failureText(err error) []byte { return cutFailure(err.Error()) }
+
+// cutFailure cuts the text of a failure between two characters.
+func cutFailure(text string) []byte {
 	if len(text) <= maxFailureText {
 		return []byte(text)
 	}

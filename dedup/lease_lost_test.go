@@ -58,6 +58,30 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 	})
 }
 
+// A loss that a renewal has found is found again when the canceled handler returns. It is one loss.
+func TestLossIsReportedOnce(t *testing.T) {
+	for name, mode := range map[string]dedup.Mode{"enforce": dedup.Enforce,
+		"observe": dedup.Observe} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPaused(t)
+				a := newDeduper(t, p.store, func(c *dedup.Config) {
+					c.Observer, c.Mode = p.seen.observer(), mode
+				})
+				_, err := dedup.Do(t.Context(), a, "k",
+					func(ctx context.Context) (string, error) {
+						_, err := p.b.Mark(ctx, "k")
+						require.NoError(t, err)
+						time.Sleep(lease)
+						return "", context.Canceled
+					})
+				require.ErrorIs(t, err, context.Canceled)
+				p.seen.want(t, "lease lost", 1)
+			})
+		})
+	}
+}
+
 // A renewal is executed in time, and its answer comes when the lease has ended here:
 // the handler has been told to stop, and stays told.
 func TestRenewalAnsweredTooLateRevivesNothing(t *testing.T) {

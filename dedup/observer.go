@@ -20,7 +20,8 @@ type Observer struct {
 	// of an attempt here: then State is set. The other fields are those of Claimed; Err says why
 	// the outcome is not known.
 	Uncertain func(Event)
-	// LeaseLost: a renewal or end found another owner, or the lease ended. Attempt and Err are set.
+	// LeaseLost: a renewal or end found another owner, or the lease ended. It is called once for a
+	// claim. Attempt and Err are set.
 	LeaseLost func(Event)
 	// StoreError: a store could not answer an item; another try may follow. Err says why. ID is
 	// zero when the cache asked for Forgets.

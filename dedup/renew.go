@@ -374,7 +374,12 @@ func (r *renewer) schedule(k *keptClaim, until, next time.Duration) {
 	r.wakeBy(k.next)
 }
 
+// reportLost reports the loss of a claim, once: the end of a claim that was lost while its handler
+// ran finds the same loss.
 func (d *Deduper) reportLost(c *Claim, why string) {
+	if c.lossTold.Swap(true) {
+		return
+	}
 	fire(d.cfg.Observer.LeaseLost, Event{ID: c.id, Attempt: c.Attempt, Err: ErrLeaseLost})
 	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.id), "attempt", c.Attempt, "why", why)
 }

@@ -39,8 +39,8 @@ type Request struct {
 	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back as
 	// unused by all who had it (Completion.NotAttempted). Any other key that could be claimed is
 	// left as it is and not counted: the claim is [InFlight] with a Record.Remaining of zero or
-	// less. Use it to claim ahead, so that waiting messages use up no attempts, and ask again
-	// without it when their turn has come. Wait, Resolve and Observe mode do not apply.
+	// less, at once and also in Observe mode. Use it to claim ahead, so that waiting messages use
+	// up no attempts, and ask again without it when their turn has come. Resolve is not called.
 	OnlyNew bool
 	// NoResult says that the key never has a result, whoever handles it, so that a store may record
 	// its success by a cheaper command. A result that is given anyway is not kept ([ErrNoResult]).

@@ -127,8 +127,8 @@ func (m *moving) lookToo(ctx context.Context, reqs []driver.ClaimRequest, answer
 			a.Outcome = driver.Duplicate
 		}
 	}
-	// A key that lead left alone (OnlyNew) is not in flight there: if follow has it as uncertain,
-	// that counts.
+	// lead may report a key that it left alone (OnlyNew) as in flight. Then the uncertain record of
+	// follow counts.
 	for _, i := range left {
 		if a := &answers[i]; a.Outcome == driver.InFlight &&
 			a.Record.State == driver.StateUncertain {

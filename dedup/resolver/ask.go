@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -140,8 +141,7 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 	}
 	var ans driver.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []driver.Finish{change})[0]; ans.Err == nil ||
-			!mayPass(ans.Err) {
+		if ans = p.end(ctx, &change); ans.Err == nil || !mayPass(ans.Err) {
 			break
 		}
 		_ = backoff.Sleep(ctx, again.Delay(try, 0, nil)) // an ended context ends the next try
@@ -154,6 +154,19 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 	if p.waker != nil && ans.Written { // what is lost costs a waiter some time
 		_ = p.waker.Wake(ctx, []driver.ID{change.ID})
 	}
+}
+
+// end sends the end of a key. If the store refuses the result, as too large, the key is recorded
+// without it, as Do does.
+func (p *pass) end(ctx context.Context, change *driver.Finish) driver.Answer {
+	ans := p.store.Finish(ctx, []driver.Finish{*change})[0]
+	var input *dedup.InputError
+	if errors.As(ans.Err, &input) && change.State == driver.StateSucceeded &&
+		len(change.Result) > 0 {
+		change.Result, change.NoResult = nil, true
+		ans = p.store.Finish(ctx, []driver.Finish{*change})[0]
+	}
+	return ans
 }
 
 // mayPass reports whether the error of a store may pass by itself.

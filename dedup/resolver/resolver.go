@@ -82,10 +82,10 @@ type Config struct {
 	// Ask finds out how the attempt in doubt has ended, most often by the idempotency key that it
 	// gave to the downstream: u.ID.DownstreamKey. It returns [dedup.Happened],
 	// [dedup.FailedForGood] or [dedup.DidNotHappen], and the zero Resolution or an error when it
-	// does not know. Its context ends with the Resolver, after Timeout, and with cause
-	// [dedup.ErrLeaseLost] when the key is lost. Several goroutines call it, but across all
-	// processes no two at once for the same key. A panic is an error. Until it returns, the key and
-	// the next pass wait. No default.
+	// does not know. A result that the store refuses, as too large, is not kept. Its context ends
+	// with the Resolver, after Timeout, and with cause [dedup.ErrLeaseLost] when the key is lost.
+	// Several goroutines call it, but across all processes no two at once for the same key. A
+	// panic is an error. Until it returns, the key and the next pass wait. No default.
 	Ask func(ctx context.Context, u UncertainRecord) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
@@ -130,7 +130,7 @@ type Resolver struct {
 	cfg   Config
 
 	mu      sync.Mutex
-	alarmed map[driver.ID]bool
+	alarmed map[driver.ID]time.Time // Alarm was called: when the key was last listed
 }
 
 // New checks the configuration, and returns a [*dedup.InputError] that names the field. It sends
@@ -146,7 +146,7 @@ func New(store dedup.Store, cfg Config) (*Resolver, error) {
 		return nil, err
 	}
 	waker, _ := store.(driver.Waker)
-	return &Resolver{store: s, waker: waker, cfg: cfg, alarmed: make(map[driver.ID]bool)}, nil
+	return &Resolver{store: s, waker: waker, cfg: cfg, alarmed: make(map[driver.ID]time.Time)}, nil
 }
 
 func inputError(field, reason string) error {
@@ -225,12 +225,11 @@ func (r *Resolver) Pass(ctx context.Context) (Resolved, error) {
 	if ctx == nil {
 		return Resolved{}, inputError("Context", "is nil")
 	}
-	p := pass{Resolver: r, room: make(chan struct{}, r.cfg.Parallel),
-		seen: make(map[driver.ID]bool)}
+	p := pass{Resolver: r, room: make(chan struct{}, r.cfg.Parallel)}
 	err := p.run(ctx)
 	p.asking.Wait()
 	if err == nil {
-		r.forgetAlarms(p.seen)
+		r.forgetAlarms()
 	}
 	return p.found, err
 }
@@ -240,7 +239,6 @@ type pass struct {
 	*Resolver
 	room   chan struct{}
 	asking sync.WaitGroup
-	seen   map[driver.ID]bool
 
 	counting sync.Mutex
 	found    Resolved
@@ -248,12 +246,13 @@ type pass struct {
 
 func (p *pass) run(ctx context.Context) error {
 	for cursor := ""; ; {
+		asked := time.Now()
 		page, next, err := p.store.Uncertain(ctx, cursor, 0)
 		if err != nil {
 			return err
 		}
+		p.listed(page, asked)
 		for i := range page {
-			p.seen[page[i].ID] = true
 			p.look(ctx, page[i])
 		}
 		if next == "" {
@@ -309,20 +308,43 @@ func (p *pass) count(add func(*Resolved)) {
 // alarm calls Alarm for a key, once.
 func (r *Resolver) alarm(u UncertainRecord, why string) {
 	r.mu.Lock()
-	alarmed := r.alarmed[u.ID]
-	r.alarmed[u.ID] = true
+	_, alarmed := r.alarmed[u.ID]
+	if !alarmed {
+		r.alarmed[u.ID] = time.Now()
+	}
 	r.mu.Unlock()
 	if !alarmed && r.cfg.Alarm != nil {
 		r.cfg.Alarm(u, why)
 	}
 }
 
-// forgetAlarms forgets the alarms about keys that are no longer uncertain.
-func (r *Resolver) forgetAlarms(still map[driver.ID]bool) {
+// listed notes that keys with an alarm are uncertain still. A key whose point of no return was
+// declared after it was last listed has another attempt in doubt, which deserves an alarm of its
+// own.
+func (r *Resolver) listed(page []UncertainRecord, asked time.Time) {
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.alarmed {
-		if !still[id] {
+	for i := range page {
+		last, alarmed := r.alarmed[page[i].ID]
+		switch {
+		case !alarmed:
+		case asked.Add(-page[i].Age).After(last):
+			delete(r.alarmed, page[i].ID)
+		default:
+			r.alarmed[page[i].ID] = now
+		}
+	}
+}
+
+// forgetAlarms forgets the alarms about keys that are no longer uncertain. A key is not listed
+// while another process asks about it, so it must have been missing for longer than that takes.
+func (r *Resolver) forgetAlarms() {
+	before := time.Now().Add(-2 * (r.cfg.Timeout + r.cfg.Lease))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, last := range r.alarmed {
+		if last.Before(before) {
 			delete(r.alarmed, id)
 		}
 	}

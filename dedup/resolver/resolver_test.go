@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -243,6 +244,84 @@ func TestAlarms(t *testing.T) {
 		require.Len(t, r.alarms, 2)
 		assert.Contains(t, r.alarms[0], "1m0s")
 	})
+}
+
+// TestAlarmsOfManyProcesses: a key is not listed while another process asks about it. That does not
+// call the operator again. Another attempt in doubt does.
+func TestAlarmsOfManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.uncertain(1)
+		rests := func(cfg *Config) {
+			cfg.AlarmAge, cfg.Wait, cfg.MaxWait = time.Minute, time.Hour, time.Hour
+		}
+		slow := r.resolver(func(cfg *Config) {
+			cfg.Alarm = nil
+			cfg.Ask = func(context.Context, UncertainRecord) (dedup.Resolution, error) {
+				time.Sleep(20 * time.Second)
+				return dedup.Resolution{}, nil
+			}
+		}, dedup.Resolution{})
+		watching := r.resolver(rests, dedup.Resolution{})
+		time.Sleep(time.Minute)
+		r.pass(watching, Resolved{Unknown: 1})
+		for range 3 {
+			time.Sleep(time.Minute)
+			var asking sync.WaitGroup
+			asking.Go(func() { _, _ = slow.Pass(t.Context()) })
+			time.Sleep(time.Second)
+			r.pass(watching, Resolved{})
+			asking.Wait()
+			r.pass(watching, Resolved{Waiting: 1})
+		}
+		assert.Len(t, r.alarms, 1)
+
+		require.NoError(t, r.d.Forget(t.Context(), "order 0"))
+		time.Sleep(time.Second)
+		r.uncertain(1)
+		time.Sleep(time.Minute)
+		r.pass(watching, Resolved{Unknown: 1})
+		assert.Len(t, r.alarms, 2)
+	})
+}
+
+// small is a store that refuses results above 1 KiB.
+type small struct{ driver.Resolvable }
+
+func (s small) Finish(ctx context.Context, ends []driver.Finish) []driver.Answer {
+	if len(ends[0].Result) > 1<<10 {
+		return []driver.Answer{{Err: &driver.InputError{Field: "Result", Reason: "is too large"}}}
+	}
+	return s.Resolvable.Finish(ctx, ends)
+}
+
+// TestLongAnswers: an answer that is too long for the store settles its key, too.
+func TestLongAnswers(t *testing.T) {
+	long := strings.Repeat("ü", 1<<10)
+	for name, tt := range map[string]struct {
+		answer dedup.Resolution
+		want   Resolved
+		rec    driver.Record
+	}{
+		"result": {dedup.Happened([]byte(long)), Resolved{Succeeded: 1},
+			driver.Record{State: driver.StateSucceeded, NoResult: true}},
+		"failure": {dedup.FailedForGood(long), Resolved{Failed: 1},
+			driver.Record{State: driver.StateFailed, Result: []byte(long[:1<<10])}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.uncertain(1)
+				r.store = small{r.store.(driver.Resolvable)}
+				r.pass(r.resolver(keep, tt.answer), tt.want)
+				assert.Empty(t, r.errs)
+				rec, err := r.d.Lookup(t.Context(), "order 0")
+				require.NoError(t, err)
+				assert.Equal(t, tt.rec, driver.Record{State: rec.State, Result: rec.Result,
+					NoResult: rec.NoResult})
+			})
+		})
+	}
 }
 
 // TestAskThatGoesWrong: a panic is an error and no answer, and so is what is said after the key is
