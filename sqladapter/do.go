@@ -40,7 +40,10 @@ import (
 // work until then is committed, and its work afterwards is not. Nor must it roll back: with
 // PostgreSQL what it writes after a COMMIT or ROLLBACK of its own may be committed statement by
 // statement. Do detects all that before its COMMIT, sends no COMMIT, and returns a permanent error.
-// effect may use savepoints of its own.
+// There are two exceptions. MySQL and [OpenSQLite] cannot tell a ROLLBACK that effect has sent as
+// text from one of the database, so Do runs everything again, and returns a [Retryable] error in
+// the end. Without OpenSQLite a COMMIT or ROLLBACK as text is the error that SQLite's own end of a
+// transaction is, which is neither permanent nor Retryable. effect may use savepoints of its own.
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that was sent gets another five
 // seconds for its answer: to cancel it would leave open whether it has committed. (The five seconds

@@ -110,10 +110,19 @@ func checkOpen(ctx context.Context, tx Tx, g txGuard) error {
 	return err
 }
 
+// endedByMethod reports that an effect has called Commit or Rollback of its transaction: while ctx
+// lasts, nothing else ends one of database/sql.
+func endedByMethod(ctx context.Context, err error) bool {
+	return errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil
+}
+
 // whetherEnded is for an error of ours after the effect. It checks whether the effect has ended its
 // transaction. If so, its marks may be committed, and only another try can tell them from the marks
 // of an effect that is done.
 func (m *Ledger) whetherEnded(ctx context.Context, tx transaction, err error) error {
+	if endedByMethod(ctx, err) {
+		return effectEnded(err)
+	}
 	if m.dialect.guard != guardMySQL {
 		return err
 	}

@@ -46,8 +46,6 @@ func (t *postgresTx) Commit(ctx context.Context) error {
 	var n int64
 	err := scanRow(ctx, t.Tx, t.written, &n)
 	switch {
-	case errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil:
-		return effectEnded(err)
 	case err != nil: // also when the transaction is aborted because the effect has ignored an error
 		return fmt.Errorf("%w: %w", errNotSent, err)
 	case n == 0:

@@ -22,8 +22,9 @@ const (
 // After errEndedEarly nothing is run again: the effect may have continued and written, and would
 // write again.
 var errEndedEarly = errors.New(
-	"SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
-		"effect has written after that is committed; return the first error, or open the database with OpenSQLite")
+	"the transaction has ended before its effect, and later writes of the effect are committed without " +
+		"a record. SQLite ends it after an error of a statement: return the first error, and open the " +
+		"database with OpenSQLite. COMMIT or ROLLBACK of the effect ends it, too")
 
 // withinAnother reports that BEGIN was refused because a transaction is open. No driver has a
 // number for it.

@@ -84,7 +84,7 @@ func endUndo(ctx context.Context, tx Tx, undo bool) error {
 	if sqlerr.NoSavepoint(err) {
 		return fmt.Errorf("sqladapter: %w: %w", errRolledBack, err)
 	}
-	if sqlerr.Ended(err) {
+	if sqlerr.Ended(err) || endedByMethod(ctx, err) {
 		return fmt.Errorf("sqladapter: %w", effectEnded(err))
 	}
 	if endedEarly(err) {

@@ -180,6 +180,9 @@ func attempt(ctx context.Context, last error, begin beginner,
 	if _, native := tx.(native.Transaction); native {
 		err = whetherReleased(err)
 	}
+	if endedByMethod(inner, err) {
+		err = effectEnded(sql.ErrTxDone)
+	}
 	if err != nil {
 		return commitError(inner, err)
 	}

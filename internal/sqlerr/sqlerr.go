@@ -144,6 +144,13 @@ func ReadOnly(err error) bool {
 // open on its connection: with autocommit off, any statement opens one.
 func LeftOpen(err error) bool { return MySQL(err) == myLeftOpen }
 
+// Unshowable reports that MySQL cannot show the statements that run: one of them has bytes that are
+// not UTF-8 (ER_CANNOT_CONVERT_STRING).
+func Unshowable(err error) bool {
+	const myCannotConvert = 3854
+	return MySQL(err) == myCannotConvert
+}
+
 // NoTable reports that a statement names a table that does not exist.
 func NoTable(err error) bool {
 	const generic = 1 // SQLite has no number for it, only a text

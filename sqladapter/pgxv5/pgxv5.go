@@ -67,7 +67,7 @@ func Wrap(tx pgx.Tx) *Tx {
 func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := t.Exec(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, done(err)
 	}
 	return driver.RowsAffected(tag.RowsAffected()), nil
 }
@@ -89,9 +89,20 @@ func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (native.R
 	}
 	found, err := t.Query(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, done(err)
 	}
 	return rows{found}, nil
+}
+
+// Commit is that of pgx.Tx. If the transaction has been ended before, errors.Is finds
+// [sql.ErrTxDone] in the error, as it does with database/sql.
+func (t *Tx) Commit(ctx context.Context) error { return done(t.Tx.Commit(ctx)) }
+
+func done(err error) error {
+	if errors.Is(err, pgx.ErrTxClosed) {
+		return fmt.Errorf("%w: %w", sql.ErrTxDone, err)
+	}
+	return err
 }
 
 // uuids returns a type that pgx knows in every query mode.

@@ -175,8 +175,8 @@ func (s *Store) save(ctx context.Context, tx querier, rows []*claimRow) error {
 	return nil
 }
 
-// quickly runs one statement for each chunk. It answers the items whose rows the statement has
-// written, and returns the other items.
+// quickly runs one statement for each chunk, once. It answers the items whose rows the statement
+// has written, and returns the other items.
 func (s *Store) quickly(
 	ctx context.Context, items []int, answers []driver.Answer, id func(int) driver.ID,
 	size func(int) int,
@@ -184,9 +184,13 @@ func (s *Store) quickly(
 	told func(i int, r *claimRow, now int64) driver.Answer,
 ) (rest []int) {
 	for _, chunk := range s.chunks(items, id, size) {
-		var rows []*claimRow
-		var now int64
-		err := s.again(ctx, func(int) (err error) { rows, now, err = run(chunk); return err })
+		rows, now, err := run(chunk)
+		if sqlerr.Undone(err) {
+			// It lost against another transaction. The connection may be SERIALIZABLE, where that
+			// can last; the transaction that follows is READ COMMITTED.
+			rest = append(rest, chunk...)
+			continue
+		}
 		if err != nil {
 			s.failed(ctx, err, chunk, answers)
 			continue

@@ -159,6 +159,27 @@ func TestStoreTransaction(t *testing.T) {
 	}
 }
 
+// serialization is PostgreSQL's error for a transaction that it could not order among others.
+type serialization struct{}
+
+func (serialization) Error() string    { return "could not serialize access" }
+func (serialization) SQLState() string { return "40001" }
+
+// TestStatementThatIsNotOrdered: where connections are SERIALIZABLE, a statement of its own can
+// fail again and again, and a transaction at READ COMMITTED does not.
+func TestStatementThatIsNotOrdered(t *testing.T) {
+	db, s := openScript(t, Step{Like: "UPDATE", Err: serialization{}},
+		Step{Like: "FOR UPDATE", Err: errInvalidConn})
+	store, err := New(db, Options{Dialect: Postgres})
+	require.NoError(t, err)
+	a := store.Finish(t.Context(), []driver.Finish{{ID: scripted.ID, Token: scripted.Token,
+		Fence: 7, Attempt: 1, State: driver.StateSucceeded, Lease: time.Minute, Hold: time.Hour,
+		Window: time.Hour, Until: time.Now().Add(time.Minute)}})[0]
+	assert.ErrorIs(t, a.Err, errInvalidConn)
+	assert.Equal(t, 1, s.Begun)
+	assert.Equal(t, sqldriver.IsolationLevel(sql.LevelReadCommitted), s.Isolation)
+}
+
 var errInvalidConn = errors.New("invalid connection")
 
 // isError compares errors of a server by what they say.

@@ -68,10 +68,6 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 					func(ctx context.Context, tx *sql.Tx, _ int64) error { return ends(ctx, tx) })
 				wantEnded(t, runs, err)
 			}
-			runs := 0
-			_, err := s.marks.Do(t.Context(), s.db, "driver",
-				func(_ context.Context, tx *sql.Tx) error { runs++; return tx.Commit() })
-			wantEnded(t, runs, err)
 		})
 	}
 	t.Run("pgx", func(t *testing.T) {
@@ -96,6 +92,90 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Prevents: an effect that calls Commit or Rollback of its transaction is delivered again and
+// again, or its COMMIT is said to be in doubt.
+func TestEffectEndsItsTransactionByMethod(t *testing.T) {
+	methods := map[string]func(*sql.Tx) error{"Commit": (*sql.Tx).Commit,
+		"Rollback": (*sql.Tx).Rollback}
+	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
+		t.Run(e.name, func(t *testing.T) {
+			s := newShop(t, e)
+			runner, fence := s.runner(t), newTill(t, e)
+			for name, end := range methods {
+				runs := 0
+				ends := func(tx *sql.Tx) error { runs++; return end(tx) }
+				_, err := s.marks.Do(t.Context(), s.db, "do "+name,
+					func(_ context.Context, tx *sql.Tx) error { return ends(tx) })
+				wantEnded(t, runs, err)
+				runs = 0
+				_, err = s.marks.Do(t.Context(), s.db, "old "+name,
+					func(context.Context, *sql.Tx) error { return nil })
+				require.NoError(t, err)
+				_, err = s.marks.DoBatch(t.Context(), s.db,
+					[]string{"batch " + name, "old " + name},
+					func(_ context.Context, tx *sql.Tx, _ []int) error { return ends(tx) })
+				wantEnded(t, runs, err)
+				runs = 0
+				_, err = runner.Run(t.Context(), "run "+name,
+					func(ctx context.Context) ([]byte, bool, error) {
+						tx, _ := sqladapter.TxFrom(ctx)
+						return nil, false, ends(tx)
+					})
+				wantEnded(t, runs, err)
+				runs = 0
+				_, err = fence.Do(t.Context(), fence.db,
+					sqladapter.Position{Topic: name, TopicID: "id"}, 0, 1,
+					func(_ context.Context, tx *sql.Tx, _ int64) error { return ends(tx) })
+				wantEnded(t, runs, err)
+			}
+		})
+	}
+	t.Run("pgx", func(t *testing.T) {
+		s := newShop(t, postgres("cache_statement"))
+		pool := openPool(t, postgresURL(t, servertest.Postgres(t), "cache_statement"))
+		runner, err := pgxv5.Runner(s.marks, pool)
+		require.NoError(t, err)
+		for name, end := range map[string]func(pgx.Tx, context.Context) error{
+			"Commit": pgx.Tx.Commit, "Rollback": pgx.Tx.Rollback,
+		} {
+			runs := 0
+			_, err := pgxv5.Do(t.Context(), s.marks, pool, name,
+				func(ctx context.Context, tx pgx.Tx) error { runs++; return end(tx, ctx) })
+			wantEnded(t, runs, err)
+			runs = 0
+			_, err = runner.Run(t.Context(), "run "+name,
+				func(ctx context.Context) ([]byte, bool, error) {
+					runs++
+					tx, _ := pgxv5.TxFrom(ctx)
+					return nil, false, end(tx, ctx)
+				})
+			wantEnded(t, runs, err)
+		}
+	})
+}
+
+// Do recognizes COMMIT as text by the mark that it leaves. A ROLLBACK as text looks like one of the
+// database, after which Do runs everything again.
+func TestEffectEndsItsTransactionByText(t *testing.T) {
+	for name, s := range map[string]*shop{"mariadb": newShop(t, mariadb()),
+		"OpenSQLite": endedShop(t, sqladapter.OpenSQLite)} {
+		t.Run(name, func(t *testing.T) {
+			for _, text := range []string{`COMMIT`, `ROLLBACK`} {
+				runs := 0
+				_, err := s.marks.Do(t.Context(), s.db, text,
+					func(ctx context.Context, tx *sql.Tx) error {
+						runs++
+						_, err := tx.ExecContext(ctx, text)
+						return err
+					})
+				assert.Equal(t, text == `COMMIT`, dedup.IsPermanent(err), "%s: %v", text, err)
+				assert.Equal(t, text == `ROLLBACK`, sqladapter.Retryable(err), "%s: %v", text, err)
+				assert.Equal(t, map[string]int{`COMMIT`: 1, `ROLLBACK`: 5}[text], runs, text)
+			}
+		})
+	}
 }
 
 // An effect may use savepoints. In one of them it may move the fence once more.

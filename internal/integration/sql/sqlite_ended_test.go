@@ -191,7 +191,7 @@ func TestEndedEarly(t *testing.T) {
 		var refused error
 		err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused))
 		require.NoError(t, refused)
-		assert.ErrorContains(t, err, "has ended the transaction before its effect",
+		assert.ErrorContains(t, err, "the transaction has ended before its effect",
 			"the effect went")
 		assert.False(t, sqladapter.Retryable(err), "the effect went")
 		assert.False(t, dedup.IsPermanent(err), "the effect went")
