@@ -311,6 +311,9 @@ func (c *fakeConn) ExecContext(ctx context.Context, query string,
 		})
 	case "park":
 		id := number(args[2])
+		if !slices.ContainsFunc(c.rows, func(r *fakeRow) bool { return r.id == id && !r.parked }) {
+			return driver.RowsAffected(0), nil
+		}
 		c.tx = append(c.tx, func() {
 			kept := *c.rows[slices.IndexFunc(c.rows, func(r *fakeRow) bool { return r.id == id })]
 			kept.parked = true

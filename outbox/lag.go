@@ -26,10 +26,10 @@ type Lag struct {
 	Oldest time.Duration
 }
 
-// Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few
-// thousand rows. The statement also passes over deleted rows that an old snapshot keeps in the
-// database. With PostgreSQL it begins behind them if a relay of this Outbox runs on db in this
-// process. Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
+// Lag asks the database, in one statement (MySQL: in a transaction) that reads at most [LagLimit]
+// rows of each of three tables. The statement also passes over deleted rows that an old snapshot
+// keeps in the database. With PostgreSQL it begins behind them if a relay of this Outbox runs on db
+// in this process. Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err

@@ -64,8 +64,8 @@ func NewNotifier(cfg NotifierConfig) (*Notifier, error) {
 
 // Run passes on calls of Outbox.Notify until ctx ends; then it returns nil. It sends the first one
 // after a pause at once. After a failure it calls OnError and pauses, longer each time, at most
-// [DefaultPollMax]; no message is lost. It runs once at a time, and may run again when it has
-// returned.
+// [DefaultPollMax] or NotifierConfig.Every if that is longer; no message is lost. It runs once at a
+// time, and may run again when it has returned.
 func (n *Notifier) Run(ctx context.Context) error {
 	if n == nil || n.cfg.Outbox == nil {
 		return inputError("Notifier", "is nil or was not made by NewNotifier")

@@ -125,7 +125,8 @@ func (s *session) stop(work context.Context, workers *sync.WaitGroup,
 	return ErrHeldUp
 }
 
-// last settles the calls that continue after the last turn.
+// last settles the calls that continue after the last turn, and stops waiting for them when work
+// ends.
 func (s *session) last(work context.Context) {
 	for no := range s.dispatcher.shards {
 		state := &s.dispatcher.shards[no]
@@ -135,6 +136,10 @@ func (s *session) last(work context.Context) {
 			s.settleLate(work, no, state, &o)
 			s.notify(work, &o)
 		}
+		for _, c := range state.calls { // Run may be called again: their topics must come back
+			s.abandon(c)
+		}
+		state.calls = nil
 		if state.lock != nil {
 			state.lock.end()
 		}

@@ -177,6 +177,35 @@ func TestCheckedRefusalIsParkedAtOnce(t *testing.T) {
 	assert.ErrorIs(t, told[0], ErrRejected)
 }
 
+// A message that another relay has published meanwhile, or somebody has deleted, is not parked, and
+// nobody is told that it was.
+func TestRejectedMessageIsGone(t *testing.T) {
+	var told atomic.Int64
+	var db *fake
+	s := &sender{publish: func(_ context.Context, _ int, messages []Message) []error {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		if messages[0].ID == "a/0" {
+			db.rows = slices.DeleteFunc(db.rows, func(r *fakeRow) bool { return r.ID == "a/0" })
+		}
+		return slices.Repeat([]error{Reject(errFailed)}, len(messages))
+	}}
+	runRelay(t, messagesOf("a/0", "b/0"), s, func(c *RelayConfig, f *fake) {
+		c.MaxAttempts, db = 1, f
+		c.OnPark = func(_ context.Context, p Parked) {
+			told.Add(1)
+			assert.Equal(t, "b/0", p.ID)
+		}
+	}, func(r *Relay, f *fake) {
+		after(time.Minute)
+		assert.EqualValues(t, 1, told.Load())
+		assert.EqualValues(t, 1, r.Stats().Parked)
+		pending, parked := f.left()
+		assert.Empty(t, pending)
+		assert.Equal(t, []string{"b/0"}, parked)
+	})
+}
+
 // A publisher that panics, or ends its goroutine, has not said what became of its messages.
 func TestPanickingPublisher(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() {

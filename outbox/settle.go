@@ -141,10 +141,13 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *publishResult)
 			continue
 		}
 		p := newParked(f)
-		if _, err := tx.ExecContext(ctx, r.statements.park, p.Reason, no, p.Row); err != nil {
+		there, err := r.park(ctx, tx, no, &p)
+		if err != nil {
 			return nil, fmt.Errorf("park: %w", err)
 		}
-		parked, gone = append(parked, p), append(gone, p.Row)
+		if there {
+			parked, gone = append(parked, p), append(gone, p.Row)
+		}
 	}
 	if err := r.remove(ctx, tx, no, gone); err != nil {
 		return nil, err
@@ -164,6 +167,17 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *publishResult)
 		}
 	}
 	return parked, nil
+}
+
+// park returns false when the message is gone: another relay has published it, after the lock of
+// this one was lost, or somebody has deleted it.
+func (r *Relay) park(ctx context.Context, tx *sql.Tx, no int, p *Parked) (there bool, err error) {
+	result, err := tx.ExecContext(ctx, r.statements.park, p.Reason, no, p.Row)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
 }
 
 func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, count int,

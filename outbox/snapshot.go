@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 // Snapshot is a transaction that keeps the database from removing rows that were deleted since it
@@ -32,8 +35,9 @@ type Snapshot struct {
 // the server). While it lasts, PostgreSQL cannot vacuum, nor InnoDB purge, rows that were deleted
 // since: reads of an outbox pass over all messages that were published meanwhile. It returns a zero
 // Snapshot if there is none that the user may see: with PostgreSQL the role pg_read_all_stats may
-// see those of other users. MySQL and MariaDB return an error without the right PROCESS. SQLite has
-// none. One round trip, three with MySQL.
+// see those of other users. MySQL and MariaDB return an error without the right PROCESS. MySQL also
+// returns one while a statement runs whose bytes are not UTF-8: OldestSnapshot asks up to ten
+// times, 20 ms apart. SQLite has none. One round trip, three with MySQL.
 func (o *Outbox) OldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, error) {
 	if err := o.checkDB(db); err != nil {
 		return Snapshot{}, err
@@ -41,6 +45,22 @@ func (o *Outbox) OldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, erro
 	if o.dialect.holder == "" {
 		return Snapshot{}, nil
 	}
+	for n := 1; ; n++ {
+		s, err := o.oldestSnapshot(ctx, db)
+		if n == snapshotTries || !sqlerr.Unshowable(err) ||
+			backoff.Sleep(ctx, snapshotPause) != nil {
+			return s, err
+		}
+	}
+}
+
+// snapshotTries is how often MySQL is asked while it cannot show the statements that run.
+const (
+	snapshotTries = 10
+	snapshotPause = 20 * time.Millisecond
+)
+
+func (o *Outbox) oldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, error) {
 	from, end, err := o.fresh(ctx, db)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("outbox: snapshot: %w", err)

@@ -3,8 +3,10 @@ package outbox
 import (
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -111,6 +113,49 @@ func TestSnapshotError(t *testing.T) {
 				assert.NotContains(t, err.Error(), "secret")
 				assert.Contains(t, err.Error(), "session 4711 of user \"report\"")
 			}
+		})
+	}
+}
+
+// MySQLError looks like the error of go-sql-driver.
+type MySQLError struct{ Number uint16 }
+
+func (e *MySQLError) Error() string { return fmt.Sprint("Error ", e.Number) }
+
+// MySQL cannot tell while a statement with bytes that are not UTF-8 runs. It is asked ten times.
+func TestOldestSnapshotNextToBytes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		number uint16
+		fails  int
+		tries  int
+		ok     bool
+	}{
+		"a short statement":  {3854, 9, 10, true},
+		"a long statement":   {3854, 10, 10, false},
+		"without the right":  {1227, 1, 1, false},
+		"nothing in the way": {0, 0, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOutbox(t, Postgres)
+				f, db := openFake(t, o)
+				f.holder = holding(time.Hour)
+				tries := 0
+				f.fail = func(string) error {
+					if tries++; tries <= tt.fails {
+						return &MySQLError{tt.number}
+					}
+					return nil
+				}
+				s, err := o.OldestSnapshot(t.Context(), db)
+				assert.Equal(t, tt.tries, tries)
+				if !tt.ok {
+					require.Error(t, err)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, "4711", s.Name)
+			})
 		})
 	}
 }

@@ -379,6 +379,68 @@ func TestRunStopsSoon(t *testing.T) {
 	})
 }
 
+// A relay that was given up may run again. A topic whose calls the first run has left behind is
+// left out only until these have returned.
+func TestRunAgainAfterCallsWereLeftBehind(t *testing.T) {
+	for name, stop := range map[string]time.Duration{
+		"in a turn": time.Millisecond, "after the last turn": time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				p := &troubled{trouble: func(context.Context, []Message) error {
+					<-release
+					return errBroken
+				}}
+				o := newOutbox(t, Postgres)
+				f, db := openFake(t, o, of("bad", 20)...)
+				r, err := NewRelay(RelayConfig{
+					Outbox: o, DB: db, Publisher: p, OnPark: func(context.Context, Parked) {},
+					StopTimeout: stop,
+				})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, r.Run(ctx), ErrHeldUp)
+				p.set(nil)
+				close(release)
+				ctx, cancel = context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- r.Run(ctx) }()
+				after(2 * DefaultRetryMax)
+				pending, _ := f.left()
+				assert.Empty(t, pending)
+				assert.Empty(t, r.Failing())
+				cancel()
+				require.NoError(t, <-ended)
+			})
+		})
+	}
+}
+
+// A call that is overdue when its turn looks at it first is left behind as others are. Calls are
+// waited for as long as that only where they usually take long.
+func TestOverdueCallInItsTurnThatNeverReturns(t *testing.T) {
+	var release chan struct{}
+	p := &troubled{sender: sender{publish: func(context.Context, int, []Message) []error {
+		after(900 * time.Millisecond)
+		return nil
+	}}}
+	relayOf(t, p, of("bad", 1), func(c *RelayConfig, _ *fake) {
+		c.PublishTimeout, release = time.Second, make(chan struct{})
+	}, func(r *Relay, f *fake) {
+		after(5 * time.Second)
+		require.EqualValues(t, 1, p.bad.Load(), "bad is known, and takes long")
+		p.set(func(context.Context, []Message) error { <-release; return nil })
+		f.add(of("bad", 2)[1])
+		after(time.Hour)
+		assert.EqualValues(t, 2, p.bad.Load(), "no call while one has not returned")
+		close(release)
+		after(2 * DefaultRetryMax)
+		assert.Empty(t, r.Failing())
+	})
+}
+
 // More topics fail than are left out by themselves: it is the broker, and nothing is lost.
 func TestManyTopicsFail(t *testing.T) {
 	var back atomic.Bool

@@ -237,6 +237,9 @@ func (s *session) collect(no int, state *shard) *publishResult {
 		case time.Now().Before(c.overdue(&s.cfg)):
 			return false
 		default:
+			if c.counted == nil {
+				c.counted = s.topics.slow(c.topic, no)
+			}
 			all.add(s.judge(no, c, unacknowledged(len(c.batch.rows), "Publish has not returned")))
 			s.abandon(c)
 		}

@@ -36,8 +36,8 @@ var (
 )
 
 // New checks the client, which belongs to the caller. Close it when every relay that uses it has
-// stopped. An [*outbox.InputError] names the first option under which a message would be lost, sent
-// twice without a crash, or sent out of order.
+// stopped. An [*outbox.InputError] names the first option under which a message would be lost, not
+// sent, sent to another topic, sent twice without a crash, or sent out of order.
 func New(client *kgo.Client) (*Publisher, error) {
 	bad := func(option, reason string) error {
 		return &outbox.InputError{Field: "kgo." + option, Reason: reason}
@@ -59,6 +59,12 @@ func New(client *kgo.Client) (*Publisher, error) {
 	case client.OptValue(kgo.TransactionalID) != "":
 		return nil, bad("TransactionalID",
 			"is set: records outside of a transaction would fail")
+	case client.OptValue(kgo.DefaultProduceTopicAlways) == true:
+		return nil, bad("DefaultProduceTopicAlways",
+			"is set: every message would go to that topic instead of its own")
+	case client.OptValue(kgo.ManualFlushing) == true:
+		return nil, bad("ManualFlushing",
+			"is set: nothing would be sent until somebody calls Flush")
 	case partitioner == nil ||
 		!partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
 		return nil, bad("RecordPartitioner",

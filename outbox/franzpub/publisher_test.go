@@ -24,6 +24,7 @@ func client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 func TestNew(t *testing.T) {
 	for name, opts := range map[string][]kgo.Opt{
 		"defaults":  nil,
+		"topic":     {kgo.DefaultProduceTopic("other")}, // of records without a topic
 		"sticky":    {kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))},
 		"by itself": {kgo.RecordPartitioner(kgo.ManualPartitioner())},
 	} {
@@ -37,6 +38,9 @@ func TestNew(t *testing.T) {
 		"AllowIdempotentProduceCancellation": {kgo.AllowIdempotentProduceCancellation()},
 		"TransactionalID":                    {kgo.TransactionalID("t")},
 		"RecordPartitioner":                  {kgo.RecordPartitioner(kgo.RoundRobinPartitioner())},
+		"ManualFlushing":                     {kgo.ManualFlushing()},
+		"DefaultProduceTopicAlways": {kgo.DefaultProduceTopic("other"),
+			kgo.DefaultProduceTopicAlways()},
 	} {
 		var input *outbox.InputError
 		_, err := franzpub.New(client(t, opts...))

@@ -34,6 +34,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,7 +101,10 @@ func New(cfg Config) (*Publisher, error) {
 	return &Publisher{cfg: cfg, idle: make(chan *channel, maxIdle)}, nil
 }
 
-var errClosed = errors.New("rabbitpub: the publisher is closed")
+var (
+	errClosed       = errors.New("rabbitpub: the publisher is closed")
+	errNoConnection = errors.New("rabbitpub: dial: Dial has returned no connection")
+)
 
 // Close closes the connection. Call it when every relay that uses the Publisher has stopped. Later
 // calls of Publish fail. Close waits for a running call of Dial, and up to five seconds for
@@ -160,6 +164,11 @@ func (p *Publisher) take(ctx context.Context) (*channel, error) {
 	}
 	opened, failed := make(chan *channel), make(chan error, 1)
 	go func() {
+		defer func() { // the relay recovers no panic of this goroutine
+			if v := recover(); v != nil {
+				failed <- fmt.Errorf("rabbitpub: dial panicked: %v\n%s", v, debug.Stack())
+			}
+		}()
 		c, err := p.channel()
 		if err != nil {
 			failed <- err
@@ -219,6 +228,9 @@ func (p *Publisher) connection() (*amqp.Connection, error) {
 	conn, err := p.cfg.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitpub: dial: %w", err)
+	}
+	if conn == nil {
+		return nil, errNoConnection
 	}
 	go p.watch(conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
 	p.conn = conn

@@ -73,3 +73,21 @@ func TestPublishWithoutBroker(t *testing.T) {
 	require.NoError(t, p.Close())
 	assert.ErrorContains(t, p.Publish(t.Context(), messages)[0], "closed")
 }
+
+// A Dial that panics, or returns neither a connection nor an error, fails its call and not the
+// process.
+func TestPublishWithABrokenDial(t *testing.T) {
+	for text, dial := range map[string]func() (*amqp.Connection, error){
+		"no connection": func() (conn *amqp.Connection, err error) { return conn, err },
+		"nobody":        func() (*amqp.Connection, error) { panic(errDial) },
+	} {
+		p, err := rabbitpub.New(rabbitpub.Config{Dial: dial})
+		require.NoError(t, err)
+		for range 2 {
+			results := p.Publish(t.Context(), []outbox.Message{{ID: "1", Topic: "t"}})
+			require.Len(t, results, 1)
+			require.ErrorContains(t, results[0], text)
+		}
+		require.NoError(t, p.Close())
+	}
+}

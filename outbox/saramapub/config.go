@@ -1,6 +1,8 @@
 package saramapub
 
 import (
+	"time"
+
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/outbox"
@@ -16,11 +18,14 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Return.Successes, c.Producer.Return.Errors = true, true
 	c.Producer.Retry.Max = max(c.Producer.Retry.Max, 1)
+	if neverFlushes(c) {
+		c.Producer.Flush.Frequency = time.Millisecond
+	}
 	return c
 }
 
 // CheckConfig returns an [*outbox.InputError] that names the first setting of c under which a
-// message would be lost, sent twice without a crash, or sent out of order.
+// message would be lost, not sent, sent twice without a crash, or sent out of order.
 func CheckConfig(c *sarama.Config) error {
 	bad := func(field, reason string) error {
 		return &outbox.InputError{Field: "sarama.Config." + field, Reason: reason}
@@ -46,9 +51,19 @@ func CheckConfig(c *sarama.Config) error {
 	case c.Producer.Transaction.ID != "":
 		return bad("Producer.Transaction.ID",
 			"is set: messages outside of a transaction would fail")
+	case neverFlushes(c):
+		return bad("Producer.Flush.Frequency",
+			"is 0 with Flush.Messages or Flush.Bytes: fewer messages would never be sent")
 	case c.Producer.Partitioner == nil || !c.Producer.Partitioner("t").RequiresConsistency():
 		return bad("Producer.Partitioner",
 			"does not keep a key in one partition: its order would be lost")
 	}
 	return nil
+}
+
+// neverFlushes reports whether sarama keeps messages until there are more of them. A call whose
+// messages do not suffice would never return.
+func neverFlushes(c *sarama.Config) bool {
+	f := c.Producer.Flush
+	return f.Frequency == 0 && f.Messages != 1 && (f.Messages > 1 || f.Bytes > 0)
 }

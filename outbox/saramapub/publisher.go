@@ -71,7 +71,8 @@ func New(client sarama.Client) (*Publisher, error) {
 var errClosed = errors.New("saramapub: the publisher is closed")
 
 // Close ends the producers. Call it when every relay that uses the Publisher has stopped. Later
-// calls of Publish fail.
+// calls of Publish fail. Close waits for calls that still run: while the cluster is down, as long
+// as the configured timeouts and retries take.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true

@@ -18,12 +18,13 @@ func TestCheckConfig(t *testing.T) {
 		"Producer.RequiredAcks": func(c *sarama.Config) {
 			c.Producer.RequiredAcks = sarama.WaitForLocal
 		},
-		"Producer.Idempotent":     func(c *sarama.Config) { c.Producer.Idempotent = false },
-		"Net.MaxOpenRequests":     func(c *sarama.Config) { c.Net.MaxOpenRequests = 5 },
-		"Producer.Retry.Max":      func(c *sarama.Config) { c.Producer.Retry.Max = 0 },
-		"Producer.Return":         func(c *sarama.Config) { c.Producer.Return.Successes = false },
-		"Version":                 func(c *sarama.Config) { c.Version = sarama.V0_10_2_1 },
-		"Producer.Transaction.ID": func(c *sarama.Config) { c.Producer.Transaction.ID = "t" },
+		"Producer.Idempotent":      func(c *sarama.Config) { c.Producer.Idempotent = false },
+		"Net.MaxOpenRequests":      func(c *sarama.Config) { c.Net.MaxOpenRequests = 5 },
+		"Producer.Retry.Max":       func(c *sarama.Config) { c.Producer.Retry.Max = 0 },
+		"Producer.Return":          func(c *sarama.Config) { c.Producer.Return.Successes = false },
+		"Version":                  func(c *sarama.Config) { c.Version = sarama.V0_10_2_1 },
+		"Producer.Transaction.ID":  func(c *sarama.Config) { c.Producer.Transaction.ID = "t" },
+		"Producer.Flush.Frequency": func(c *sarama.Config) { c.Producer.Flush.Messages = 100 },
 		"Producer.Partitioner": func(c *sarama.Config) {
 			c.Producer.Partitioner = sarama.NewRandomPartitioner
 		},
@@ -34,6 +35,10 @@ func TestCheckConfig(t *testing.T) {
 		require.ErrorAs(t, saramapub.CheckConfig(c), &input)
 		assert.Equal(t, "sarama.Config."+field, input.Field)
 	}
+	batching := sarama.NewConfig()
+	batching.Producer.Flush.Bytes = 1 << 20
+	require.NoError(t, saramapub.CheckConfig(saramapub.SafeConfig(batching)))
+	assert.Equal(t, 1<<20, batching.Producer.Flush.Bytes)
 	c := saramapub.SafeConfig(sarama.NewConfig())
 	for name, chosen := range map[string]sarama.PartitionerConstructor{
 		"manual": sarama.NewManualPartitioner, "reference": sarama.NewReferenceHashPartitioner,

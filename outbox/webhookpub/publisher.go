@@ -22,8 +22,8 @@
 // 2xx acknowledges the message. 400, 410, 413, 415 and 422 are final or about the message, and are
 // marked by [outbox.Reject]: after RelayConfig.MaxAttempts failures the relay parks the message.
 // The relay tries again after every other answer, even after a redirect, which is not followed.
-// After an answer with Retry-After the Publisher sends nothing to that URL before then, for at most
-// [MaxRetryAfter]. It remembers that only in memory.
+// After an answer other than 2xx with Retry-After the Publisher sends nothing to that URL before
+// then, for at most [MaxRetryAfter]. It remembers that only in memory.
 //
 // # Topics and endpoints
 //
@@ -204,15 +204,14 @@ func (p *Publisher) post(ctx context.Context, m *outbox.Message, to *Endpoint) (
 	defer func() { _ = resp.Body.Close() }()
 	// An answer that is cut off still has its status.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode/100 == 2 {
+		return false, nil
+	}
+	p.retryAfter(to.URL, resp.Header.Get("Retry-After"), time.Now())
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusGone, http.StatusRequestEntityTooLarge,
 		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		final = true
-	default:
-		if resp.StatusCode/100 == 2 {
-			return false, nil
-		}
-		p.retryAfter(to.URL, resp.Header.Get("Retry-After"), time.Now())
 	}
 	return final, fmt.Errorf("webhookpub: %s answered %s: %q", host, resp.Status,
 		body[:min(len(body), maxQuote)])

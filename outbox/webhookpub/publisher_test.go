@@ -152,20 +152,26 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 }
 
 // While an endpoint wants no requests it gets none, and another one does.
+// Also after a final answer: RFC 9110 has 413 with Retry-After for an endpoint that is full.
 func TestRetryAfterIsHonored(t *testing.T) {
-	busy, hits := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "60")
-		w.WriteHeader(http.StatusServiceUnavailable)
-	})
-	other, others := receiver(t, answer(200))
-	p := publisher(t, busy, other)
-	for range 3 {
-		err := one(t, p, message("1"))
-		require.Error(t, err)
-		require.NotErrorIs(t, err, outbox.ErrRejected)
+	for status, final := range map[int]bool{
+		http.StatusServiceUnavailable: false, http.StatusTooManyRequests: false,
+		http.StatusRequestEntityTooLarge: true, http.StatusGone: true,
+	} {
+		busy, hits := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(status)
+		})
+		other, others := receiver(t, answer(200))
+		p := publisher(t, busy, other)
+		for n := range 3 {
+			err := one(t, p, message("1"))
+			require.Error(t, err)
+			assert.Equal(t, final && n == 0, errors.Is(err, outbox.ErrRejected), "%d", status)
+		}
+		assert.EqualValues(t, 1, hits.Load(), "%d", status)
+		assert.EqualValues(t, 3, others.Load(), "%d", status)
 	}
-	assert.EqualValues(t, 1, hits.Load())
-	assert.EqualValues(t, 3, others.Load())
 }
 
 // Of a long answer only the beginning is read, and an error shows less of it.
