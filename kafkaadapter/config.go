@@ -117,7 +117,8 @@ type Attempts struct {
 type DelayedTopic struct {
 	// Topic is its name. The topic must exist. Required.
 	Topic string
-	// Delay is the time that a message waits there, from its timestamp on. Positive.
+	// Delay is the time that a message waits there, from its timestamp on. Positive, and shorter
+	// than the Deduper's Hold.
 	Delay time.Duration
 }
 

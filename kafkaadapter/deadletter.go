@@ -166,12 +166,14 @@ func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true
 // consumer's Deduper. The scope of the key is in the letter's HeaderScope, so whoever can write to
 // the dead-letter topic can have a failed key of d's namespace tried again.
 //
-// After an error nothing is changed. It is [ErrSettled] when the message has succeeded since:
-// letters that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the store
-// has no record of the message, unless [Unrecorded] is given: the message may have succeeded and
-// been forgotten, or d is not the consumer's. It is [ErrNoDeadLetter] for a letter without a
-// position or without a value to send back. It is [dedup.ErrUncertain] where it must first be found
-// out whether the effect has happened. When the key could not be freed it is the error of
+// After an error nothing is changed, except that the key may be free already if
+// [dedup.OutcomeUnknown] is true of it: the next Replay then needs [Unrecorded]. The error is
+// [ErrSettled] when the message has succeeded since: letters that came twice, or are replayed
+// again, do no harm. It is [ErrNoRecord] when the store has no record of the message, unless
+// [Unrecorded] is given: the message may have succeeded and been forgotten, or d is not the
+// consumer's. It is [ErrNoDeadLetter] for a letter without a position or without a value to send
+// back. It is [dedup.ErrUncertain] where it must first be found out whether the effect has
+// happened. When the key could not be freed it is the error of
 // [dedup.Deduper.Forget], such as [dedup.ErrInFlight]. Only one process may replay a topic at a
 // time: a second one could free a key that has just succeeded.
 //

@@ -132,6 +132,10 @@ func (e *Engine) checkDelayed() error {
 			return e.Bad(at+"Topic", "is empty")
 		case d.Delay <= 0:
 			return e.Bad(at+"Delay", "is %v; it must be positive", d.Delay)
+		case e.Deduper != nil && d.Delay >= e.Deduper.Config().Hold:
+			return e.Bad(at+"Delay",
+				"is %v, and the Deduper's Hold %v: it must be shorter, or finished steps run again",
+				d.Delay, e.Deduper.Config().Hold)
 		case slices.ContainsFunc(all[:i], func(o kafkaadapter.DelayedTopic) bool {
 			return o.Topic == d.Topic
 		}):

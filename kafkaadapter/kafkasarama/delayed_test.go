@@ -217,6 +217,8 @@ func TestDelayedTopicsAreChecked(t *testing.T) {
 		"Attempts.Delayed[2].Topic": {Delayed: to("a", "b", "a"), Producer: producer{}},
 		"Attempts.Delayed[0].Delay": {Producer: producer{},
 			Delayed: []kafkaadapter.DelayedTopic{{Topic: "a"}}},
+		"Attempts.Delayed[1].Delay": {Producer: producer{}, // Hold is an hour
+			Delayed: append(to("a"), kafkaadapter.DelayedTopic{Topic: "b", Delay: time.Hour})},
 		"Attempts.Producer": {Delayed: to("a")},
 		"Attempts.Delayed":  {Delayed: to("a"), Producer: producer{}},
 	} {

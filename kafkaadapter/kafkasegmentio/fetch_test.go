@@ -91,7 +91,7 @@ func TestReadCut(t *testing.T) {
 	}
 }
 
-// Messages of aborted transactions are left out, and those of others in between are not.
+// Only the messages of aborted transactions are left out, not those of other producers in between.
 func TestReadAborted(t *testing.T) {
 	const tx = transactional
 	f := answerOf(

@@ -86,7 +86,7 @@ func plainResult(t *testing.T, loop *plainLoop) (told, untold *faultResult) {
 		go func() {
 			defer close(done)
 			loop.run(life, kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(sceneGroup),
-				kgo.ConsumeTopics(sceneTopic), kgo.SessionTimeout(time.Second),
+				kgo.ConsumeTopics(sceneTopic), kgo.SessionTimeout(4*time.Second),
 				kgo.HeartbeatInterval(200*time.Millisecond), kgo.Dialer(dialer.DialContext),
 				kgo.FetchMaxWait(50*time.Millisecond))
 		}()

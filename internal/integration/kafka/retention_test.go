@@ -94,8 +94,8 @@ func TestRetentionUnderASlowReader(t *testing.T) {
 					return context.Cause(ctx)
 				}
 			}
-			defer r.start()()
 			send(t, r.brokers, r.topic, idsFrom(0, 100))
+			defer r.start()() // its first fetch has all of them
 			waitFor(t, begun, "nothing is handled")
 			deleteBelow(t, r.brokers, r.topic, 100)
 			close(free)

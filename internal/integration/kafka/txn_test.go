@@ -168,12 +168,20 @@ func TestStreamedZombie(t *testing.T) {
 	}
 }
 
+// outlast gives a member that loses its partition more time than its heir takes on a busy machine.
+// A handler that outlives its Drain is given up, and nothing of it meets the broker.
+func outlast(pc *processorConfig) {
+	pc.txn.Drain = 50 * time.Second
+	pc.consumer.Consumer.Group.Rebalance.Timeout = time.Minute
+}
+
 func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want string) {
 	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(100)
 	working, release := make(chan struct{}), make(chan struct{})
 	zombie := s.join(rebalance, func(pc *processorConfig) {
-		pc.txn.IDPrefix, pc.txn.Drain = prefix, 4*time.Second
+		pc.txn.IDPrefix = prefix
+		outlast(pc)
 		holdSecondRun(pc.txn, working, release)
 	})
 	<-working
@@ -287,11 +295,16 @@ func TestStreamedStaticMember(t *testing.T) {
 	s.produce(100)
 	static := func(pc *processorConfig) {
 		pc.consumer.Consumer.Group.InstanceId = "first"
+		// The old member must fail by its instance id, not by the end of its transaction, which a
+		// busy machine reaches within the second that it has here.
+		pc.consumer.Consumer.Group.Session.Timeout = time.Minute
+		pc.txn.TransactionTimeout = time.Minute
 		pc.txn.Client.Consumer.Group.InstanceId = "first"
 	}
 	working, release := make(chan struct{}), make(chan struct{})
 	old := s.join(static, func(pc *processorConfig) {
-		pc.txn.IDPrefix, pc.txn.Drain = "another", 4*time.Second
+		pc.txn.IDPrefix = "another"
+		outlast(pc)
 		holdSecondRun(pc.txn, working, release)
 	})
 	<-working
