@@ -2,6 +2,8 @@ package queue
 
 import (
 	"errors"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -63,12 +65,24 @@ func (b *batch) withoutID(j *job) {
 	switch {
 	case b.cfg.AllowNoID || b.identified.Load():
 		j.reason = ErrNoID
-	case b.noIDs.Add(1) >= noIDsAtMost:
+	case b.manyWithoutID(j.d):
 		j.again(&UnprocessableError{Scope: j.d.Scope, Err: errFirstNoID})
 		j.fatal = true
 	default:
 		j.again(ErrNoID)
 	}
+}
+
+// manyWithoutID counts a message without an id, once: a single one may be delivered again and
+// again. It is new if the broker says so, or if its payload is.
+func (c *Consumer) manyWithoutID(d *Delivery) bool {
+	sum := maphash.Bytes(c.seed, d.Payload)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.noIDs) < noIDsAtMost && (d.Deliveries == 1 || !slices.Contains(c.noIDs, sum)) {
+		c.noIDs = append(c.noIDs, sum)
+	}
+	return len(c.noIDs) >= noIDsAtMost
 }
 
 // claim claims the messages in one round trip, and returns those that the store has not answered.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -18,8 +19,11 @@ type Consumer struct {
 	// killed its process.
 	workers, suspects chan struct{}
 
-	identified atomic.Bool  // a message with an id has come
-	noIDs      atomic.Int32 // messages without one before that
+	identified atomic.Bool // a message with an id has come
+
+	mu    sync.Mutex
+	seed  maphash.Seed
+	noIDs []uint64 // payloads of messages without an id before that
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
@@ -34,7 +38,7 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, &dedup.InputError{Field: "queue.Config.Attempts", Reason: err.Error()}
 	}
 	return &Consumer{cfg: cfg, retry: retry, workers: make(chan struct{}, cfg.Workers),
-		suspects: make(chan struct{}, 1)}, nil
+		suspects: make(chan struct{}, 1), seed: maphash.MakeSeed()}, nil
 }
 
 // Handle handles one delivery, and returns when the broker has been told. It is for a client that

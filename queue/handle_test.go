@@ -261,6 +261,40 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// After the last attempt the message is parked as one whose attempts are used up. A permanent error
+// after the timeout does not make it a failure on record, nor settle an irreversible effect.
+func TestTimeoutOfTheLastAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		irreversible bool
+		want         driver.State
+	}{
+		"plain":        {false, driver.StateReleased},
+		"irreversible": {true, driver.StateUncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, queue.Config{
+					Attempts: queue.Attempts{Max: 2, Timeout: time.Minute},
+					Handler: func(ctx context.Context, d *queue.Delivery) error {
+						if c.irreversible && d.Attempt == 2 {
+							require.NoError(t, dedup.MarkIrreversible(ctx))
+						}
+						<-ctx.Done()
+						return dedup.Permanent(ctx.Err())
+					}})
+				d, _ := delivery("order-1")
+				require.ErrorIs(t, r.Handle(t.Context(), d), context.DeadlineExceeded)
+				d, told := delivery("order-1")
+				require.NoError(t, r.Handle(t.Context(), d))
+				assert.Equal(t, []string{"park", "ack"}, told.all())
+				require.ErrorIs(t, told.reason, queue.ErrAttempts)
+				assert.False(t, dedup.IsPermanent(told.reason))
+				assert.Equal(t, c.want, r.state(t, "order-1").State)
+			})
+		})
+	}
+}
+
 // The broker hears of the work while it lasts, and nothing after the acknowledgement.
 func TestExtendWhileAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -453,8 +487,18 @@ func TestUncertain(t *testing.T) {
 func TestNoID(t *testing.T) {
 	r := newRig(t, queue.Config{Handler: returns(nil)})
 	var stop *queue.UnprocessableError
-	for n := range 3 {
+	for n := range 10 { // one message, delivered again and again
+		d, _ := delivery("")
+		d.Deliveries = n + 1
+		err := r.Handle(t.Context(), d)
+		require.ErrorIs(t, err, queue.ErrNoID)
+		require.False(t, errors.As(err, &stop))
+	}
+	for n := 1; n < 3; n++ {
 		d, told := delivery("")
+		if n == 1 {
+			d.Payload, d.Deliveries = []byte("another"), 2
+		} // the third one has the payload of the first, and is new
 		err := r.Handle(t.Context(), d)
 		require.ErrorIs(t, err, queue.ErrNoID)
 		assert.Equal(t, []string{"nack"}, told.all())

@@ -144,6 +144,9 @@ func (j *job) attempt() {
 	case dedup.IsPermanent(err) && ctx.Err() == nil:
 		j.reason = err
 	case most > 0 && counted && j.d.Attempt >= most && run.Err() == nil:
+		if dedup.IsPermanent(err) { // as in again; it would be recorded as a failure
+			err = fmt.Errorf("%w: %s", errCancelled, err.Error())
+		}
 		j.reason = fmt.Errorf("%w: %d, the last one: %w", ErrAttempts, j.d.Attempt, err)
 	default:
 		j.again(err)

@@ -104,8 +104,14 @@ func checkLongWork(tr *trial) {
 	tr.awaitTotal(long)
 	tr.send(1, messages("quick", tr.q.IDs-long)...)
 	tr.through()
+	// A broker that stands still may take a few calls of Extend too late.
+	again := 0
 	for _, m := range slow {
-		if n := tr.count(tr.arrivals, m.ID); n != 1 {
+		switch n := tr.count(tr.arrivals, m.ID); {
+		case n == 2 && again < long/4:
+			again++
+			tr.Logf("queuetest: %s was delivered twice while its handler worked", m.ID)
+		case n != 1:
 			tr.Errorf("queuetest: %s was delivered %d times while its handler worked", m.ID, n)
 		}
 	}
@@ -157,12 +163,19 @@ func checkPoison(tr *trial) {
 	}
 }
 
-// parkedOnce requires that each of these messages is parked once, and that no other is.
+// parkedOnce requires that each of these messages is parked once, and that no other is. A few may
+// be parked again: a process that stands still for the broker's time gets a message a second time
+// between Park and Ack.
 func (tr *trial) parkedOnce(want []Message) {
 	gone := tr.gone()
+	again := 0
 	for _, m := range want {
-		if gone[m.ID] != 1 {
-			tr.Errorf("queuetest: %s was parked %d times", m.ID, gone[m.ID])
+		switch n := gone[m.ID]; {
+		case n == 2 && again < len(want)/10:
+			again++
+			tr.Logf("queuetest: %s was parked twice", m.ID)
+		case n != 1:
+			tr.Errorf("queuetest: %s was parked %d times", m.ID, n)
 		}
 		delete(gone, m.ID)
 	}

@@ -48,8 +48,14 @@ type Source struct {
 	mu     sync.Mutex
 	closed bool
 	in     *consumer
-	opened chan *consumer // of an open that is under way
-	waits  chan struct{}  // closed by Close: nacks need not wait
+	opened *opening      // that is under way
+	waits  chan struct{} // closed by Close: nacks need not wait
+}
+
+// opening is an open that is under way. Several calls of Fetch may wait for it.
+type opening struct {
+	done     chan struct{}
+	consumer *consumer // set before done is closed
 }
 
 // consumer is a connection with a subscription. err says why there is none.
@@ -163,15 +169,18 @@ func (s *Source) consumer(ctx context.Context) (*consumer, error) {
 		return s.in, nil
 	}
 	if s.opened == nil {
-		opened := make(chan *consumer, 1)
-		s.opened = opened
-		go func() { opened <- s.open() }()
+		o := &opening{done: make(chan struct{})}
+		s.opened = o
+		go func() {
+			o.consumer = s.open()
+			close(o.done)
+		}()
 	}
 	opened := s.opened
 	s.mu.Unlock()
 	select {
-	case c := <-opened:
-		return c, c.err
+	case <-opened.done:
+		return opened.consumer, opened.consumer.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -87,6 +88,34 @@ func TestFetchWithoutABroker(t *testing.T) {
 	src.Close()
 	_, err = src.Fetch(t.Context(), 1)
 	assert.True(t, dedup.IsPermanent(err), "the source is closed: %v", err)
+}
+
+// Two consumers may share a source. Both hear that a dial has failed.
+func TestFetchesShareADial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := make(chan struct{})
+		src, err := rabbitqueue.New(rabbitqueue.Options{Queue: "orders",
+			Dial: func() (*amqp.Connection, error) {
+				<-dials
+				return nil, errCut
+			}})
+		require.NoError(t, err)
+		defer src.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := src.Fetch(ctx, 1)
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		close(dials)
+		for range 2 {
+			require.ErrorIs(t, <-errs, errCut)
+		}
+	})
 }
 
 func TestRabbitMQ(t *testing.T) {

@@ -9,8 +9,9 @@
 //
 // DeleteMessage acknowledges a message that is done or parked. A message that is not done gets its
 // time to wait as its visibility timeout, in whole seconds. While a handler works, the timeout is
-// set to Options.AckWait again in each quarter of it, for at most the 12 hours that SQS allows. A
-// message of a process that has died is redelivered when the timeout is over.
+// set to Options.AckWait again in each quarter of it. No timeout ends more than 12 hours after the
+// message was received, because SQS allows no more. A message of a process that has died is
+// redelivered when the timeout is over.
 //
 // A redrive policy moves a message that was received too often, even if it only waited. Set its
 // maxReceiveCount well above [queue.Attempts].Max.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -33,7 +35,12 @@ const (
 	maxReceive     = 10 // messages in one ReceiveMessage
 	maxAttributes  = 10 // of one message
 	longPoll       = 20 // seconds, the most that SQS waits
+	maxText        = 1024
+	// clockSlack is how much earlier than Delivery SQS may have counted the receipt of a message.
+	clockSlack = time.Minute
 )
+
+var errTimeUsedUp = errors.New("sqsqueue: 12 hours after the message was received are over")
 
 // Options configures a consumer, in addition to [queue.Config]. QueueURL is required.
 type Options struct {
@@ -121,7 +128,8 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 }
 
 // Delivery makes the delivery of a message that was received from the queue with all attributes and
-// a visibility timeout of Options.AckWait. Use it with [queue.Consumer.HandleAll].
+// a visibility timeout of Options.AckWait. Call it when the message arrives. Use it with
+// [queue.Consumer.HandleAll].
 func (s *Source) Delivery(m *types.Message) *queue.Delivery {
 	d := &queue.Delivery{ID: s.id(m), Scope: s.scope, Payload: []byte(aws.ToString(m.Body)), Raw: m,
 		Every: s.opts.AckWait / 4}
@@ -135,9 +143,10 @@ func (s *Source) Delivery(m *types.Message) *queue.Delivery {
 			ReceiptHandle: m.ReceiptHandle})
 		return err
 	}
-	d.Extend = func(ctx context.Context) error { return s.hide(ctx, m, s.opts.AckWait) }
+	received := time.Now()
+	d.Extend = func(ctx context.Context) error { return s.hide(ctx, m, received, s.opts.AckWait) }
 	d.Nack = func(ctx context.Context, after time.Duration) error {
-		return s.hide(ctx, m, min(after, maxAckWait))
+		return s.hide(ctx, m, received, after)
 	}
 	if s.opts.DeadLetters != "" {
 		d.Park = func(ctx context.Context, reason error) error { return s.park(ctx, d, m, reason) }
@@ -157,20 +166,39 @@ func (s *Source) id(m *types.Message) string {
 	return aws.ToString(m.MessageId)
 }
 
-// hide has the message delivered again when d has passed.
-func (s *Source) hide(ctx context.Context, m *types.Message, d time.Duration) error {
-	seconds := (d + time.Second - 1) / time.Second
+// hide has the message delivered again when d has passed, or before the 12 hours end that SQS
+// counts from its receipt: SQS refuses a timeout that ends later, and would then deliver the
+// message when the last one ends.
+func (s *Source) hide(ctx context.Context, m *types.Message, received time.Time,
+	d time.Duration) error {
+	left := maxAckWait - time.Since(received) - clockSlack
+	if d > 0 && left <= 0 {
+		return errTimeUsedUp
+	}
+	seconds := (min(d, left) + time.Second - 1) / time.Second
 	_, err := s.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
 		QueueUrl: &s.opts.QueueURL, ReceiptHandle: m.ReceiptHandle,
-		VisibilityTimeout: int32(seconds)})
+		VisibilityTimeout: int32(max(seconds, 0))})
 	return err
+}
+
+// textOf returns an error's text without the characters that SQS refuses, in one line.
+func textOf(err error) string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) || r == utf8.RuneError || r&^1 == 0xFFFE {
+			return -1
+		}
+		return r
+	}, err.Error())
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
 func (s *Source) park(ctx context.Context, d *queue.Delivery, m *types.Message,
 	reason error) error {
 	attributes := map[string]types.MessageAttributeValue{}
 	for name, text := range map[string]string{AttributeID: d.ID, AttributeScope: d.Scope,
-		AttributeError: reason.Error()} {
+		AttributeError: textOf(reason)} {
 		if text != "" { // SQS takes no empty one
 			attributes[name] = types.MessageAttributeValue{DataType: aws.String("String"),
 				StringValue: aws.String(text)}

@@ -24,9 +24,9 @@ import (
 	"github.com/onceward/onceward/queue/sqsqueue"
 )
 
-// ackWait is long enough for moto, which may take longer than a second on a busy machine. There a
+// ackWait is long enough for moto, which may take two seconds on a busy machine. There a
 // deletion that comes after it may block a FIFO group for good.
-const ackWait = 2 * time.Second
+const ackWait = 3 * time.Second
 
 // wire is a connection that can be cut for good, and that can be bad: then some requests are
 // refused, some are slow, and some are executed and not answered.
