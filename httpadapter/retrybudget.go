@@ -72,8 +72,9 @@ type RetryStats struct {
 	Refused  int64 // Retries that were refused.
 }
 
-// NewRetryBudget returns a budget. A field that is negative, infinite or not a number, or a Most
-// below 1, is a [*dedup.InputError].
+// NewRetryBudget returns a budget. It refuses with an [*dedup.InputError]: a Ratio, PerSecond or
+// Most that is negative, not a number or above 1e9; a Most below 1; and Principals or Keys that are
+// negative or 1.
 func NewRetryBudget(cfg RetryBudgetConfig) (*RetryBudget, error) {
 	for _, f := range []struct {
 		name    string

@@ -32,6 +32,8 @@ type faults struct {
 	dropNext  int           // replies to lose, after the server has executed the request
 	lateNext  time.Duration // delay of the next reply
 	pipelines int
+
+	lateAlways time.Duration // delay of every reply
 }
 
 func newFaults(t *testing.T) *faults {
@@ -80,7 +82,7 @@ func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 			<-f.healed
 		}
 		err := next(ctx, cmds)
-		time.Sleep(late)
+		time.Sleep(max(late, f.lateAlways))
 		if !drop {
 			return err
 		}
@@ -147,6 +149,23 @@ func TestLateAnswer(t *testing.T) {
 		}()
 		_, err := f.leases.Acquire(t.Context(), "late", ttl)
 		require.ErrorIs(t, err, lease.ErrLost, "an answer after somebody else's lease began")
+	})
+}
+
+// TestLateRenewal prevents a lease from being believed whose renewal took longer than its ttl.
+func TestLateRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(t)
+		acquire(t, f.leases, "warm up", ttl)
+		l := acquire(t, f.leases, "job", ttl)
+		f.lateNext = ttl
+		require.ErrorContains(t, l.Renew(t.Context()), "had ended")
+		require.NoError(t, l.Renew(t.Context()), "nobody has taken it")
+		assert.Positive(t, l.Remaining())
+
+		f.lateAlways = ttl
+		_, err := f.leases.Acquire(t.Context(), "other", ttl)
+		require.ErrorContains(t, err, "granted too late")
 	})
 }
 

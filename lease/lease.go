@@ -76,6 +76,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if until := l.validUntil(sent); until.After(l.until) {
 		l.until = until
 	}
+	if time.Until(l.until) <= 0 { // it says nothing about now, see validUntil
+		return fmt.Errorf("lease: renew: answered after the lease of %v had ended", l.ttl)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package redisadapter_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"slices"
@@ -175,9 +176,13 @@ func TestDurabilityOptions(t *testing.T) {
 		wantInput(t, err, field)
 	}
 	b := redistest.Open(t, "redis")
-	_, err := redisadapter.New(t.Context(), b.Client,
-		redisadapter.Options{Prefix: b.Prefix, Durability: redisadapter.Durability{Replicas: 1}})
-	assert.ErrorIs(t, err, redisadapter.ErrNotDurable, "a server without replicas")
+	for _, timeout := range []time.Duration{0, time.Microsecond} { // WAIT 1 0 would wait forever
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := redisadapter.New(ctx, b.Client, redisadapter.Options{Prefix: b.Prefix,
+			Durability: redisadapter.Durability{Replicas: 1, Timeout: timeout}})
+		cancel()
+		assert.ErrorIs(t, err, redisadapter.ErrNotDurable, "a server without replicas, %v", timeout)
+	}
 }
 
 // TestDurableWhileASlotMoves: keys that are not there yet are claimed where their slot

@@ -290,9 +290,10 @@ func (s *Store) tryDurability(ctx context.Context, client redis.UniversalClient)
 
 func (s *Store) tryOn(ctx context.Context, server redis.UniversalClient) error {
 	d := s.opts.Durability
-	args := []any{"wait", d.Replicas, d.Timeout.Milliseconds()}
+	ms := redisscript.Millis(d.Timeout) // 0 would wait forever
+	args := []any{"wait", d.Replicas, ms}
 	if d.Disk {
-		args = []any{"waitaof", 1, d.Replicas, d.Timeout.Milliseconds()}
+		args = []any{"waitaof", 1, d.Replicas, ms}
 	}
 	if err := server.Do(ctx, args...).Err(); err != nil {
 		return fmt.Errorf("redisadapter: Options.Durability: %s: %w", args[0], err)

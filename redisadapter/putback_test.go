@@ -14,8 +14,8 @@ import (
 )
 
 // TestPutBackKeepsTheLease: a completion of an owner whom Forget has cut off meets the next owner's
-// claim. Whether it overwrites that, because its clock is slow, and puts it back, or does not: that
-// claim must have the lease it had, or a third owner runs at the same time.
+// claim. If its clock is slow, it overwrites that claim and puts it back. The claim must keep its
+// lease in both cases: otherwise a third owner would run at the same time.
 func TestPutBackKeepsTheLease(t *testing.T) {
 	for name, row := range map[string]struct {
 		window time.Duration

@@ -15,8 +15,9 @@ import (
 )
 
 // recovery is how long after the loss of a master, of a Cluster whose node timeout is two
-// seconds, every new key must be served again.
-const recovery = 6 * time.Second
+// seconds, every new key must be served again. It mostly takes less than 6 s; a slow machine
+// elects later.
+const recovery = 10 * time.Second
 
 // TestMasterDies kills, or freezes, a master while messages are delivered. It is replaced
 // in time, nothing is lost, and a call takes no longer than its budget although pooled
