@@ -158,6 +158,51 @@ func TestToolIsCanceled(t *testing.T) {
 	}
 }
 
+// A tool that calls its own cancellation permanent, or whose error is final by the configuration,
+// cannot know whether a later run has its effect.
+func TestCanceledToolIsNeverFinal(t *testing.T) {
+	raw := func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			res, err := next(ctx, method, req)
+			if r, ok := res.(*mcp.CallToolResult); ok && r.IsError {
+				return nil, dedup.Permanent(r.GetError())
+			}
+			return res, err
+		}
+	}
+	final := mcpadapter.Tool{FinalError: func(*mcp.CallToolResult) bool { return true }}
+	for name, row := range map[string]struct {
+		tool  mcpadapter.Tool
+		hints *mcp.ToolAnnotations
+		inner []mcp.Middleware
+		then  string
+	}{
+		"a result":              {mcpadapter.Tool{}, idempotent, nil, `"run":2`},
+		"a result, destructive": {mcpadapter.Tool{}, nil, nil, "UNCERTAIN"},
+		"a final result":        {final, idempotent, nil, `"run":2`},
+		"of the protocol": {mcpadapter.Tool{}, idempotent, []mcp.Middleware{raw},
+			`"run":2`},
+		"of the protocol, destructive": {mcpadapter.Tool{}, nil, []mcp.Middleware{raw},
+			"UNCERTAIN"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, settings{hints: row.hints, inner: row.inner,
+				cfg: mcpadapter.Config{Timeout: 100 * time.Millisecond, Default: row.tool},
+				handle: func(ctx context.Context, _ *mcp.CallToolRequest,
+					run int64) (*mcp.CallToolResult, error) {
+					if run > 1 {
+						return nil, nil
+					}
+					<-ctx.Done()
+					return nil, dedup.Permanent(ctx.Err())
+				}})
+			client := s.client(t)
+			assert.Contains(t, send(t, client, call("k", five)), "deadline exceeded")
+			assert.Contains(t, send(t, client, call("k", five)), row.then)
+		})
+	}
+}
+
 // A call that waits goes with its client, and does not run the tool when its turn has come.
 func TestWaiterGoesWithItsClient(t *testing.T) {
 	began, end := make(chan struct{}, 9), make(chan struct{})

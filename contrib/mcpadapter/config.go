@@ -60,7 +60,8 @@ type Tool struct {
 	// FinalError reports whether a result with IsError is final: it is recorded and replayed. It is
 	// called concurrently and must not change the result. Default: only an error that the tool has
 	// marked with [dedup.Permanent] is final, because most errors of tools are temporary, and a
-	// record would keep the retry from running.
+	// record would keep the retry from running. An error that a tool returns after its context has
+	// ended is never final, and FinalError is not called for it.
 	FinalError func(*mcp.CallToolResult) bool
 }
 

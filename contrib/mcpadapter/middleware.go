@@ -152,6 +152,7 @@ var (
 	errGone    = errors.New("mcpadapter: the client has gone before the tool began")
 	errUnkept  = errors.New("mcpadapter: the answer of the tool is not kept")
 	errTimeout = fmt.Errorf("mcpadapter: Timeout has passed: %w", context.DeadlineExceeded)
+	errLate    = errors.New("mcpadapter: the tool was canceled")
 )
 
 // claim claims the key and runs the tool under it. While the call waits for the key, it ends when
@@ -188,31 +189,41 @@ func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error)
 		}
 	}
 	c.ran = true
-	if c.res, c.err = c.next(ctx, methodCall, c.req); c.err != nil {
-		return nil, false, unkept(c.err)
+	c.res, c.err = c.next(ctx, methodCall, c.req)
+	ended := ctx.Err() != nil
+	if c.err != nil {
+		return nil, false, unkept(c.err, ended)
 	}
 	res, ok := c.res.(*mcp.CallToolResult)
 	switch {
 	case !ok || res == nil:
 		c.err = fmt.Errorf("mcpadapter: the tool %q has returned no result", c.record.Tool)
-		return nil, false, unkept(c.err)
+		return nil, false, unkept(c.err, ended)
 	case res.NeedsInput() || res.InputRequests != nil:
 		// The tool asks for input before it does anything. The client calls again with the answers,
 		// and with the same key.
 		return nil, false, dedup.NotStarted(errUnkept)
-	case res.IsError && !dedup.IsPermanent(res.GetError()) &&
-		(c.set.FinalError == nil || !c.set.FinalError(res)):
-		return nil, false, unkept(res.GetError())
+	case res.IsError && (ended || !c.final(res)):
+		return nil, false, unkept(res.GetError(), ended)
 	}
 	c.landed = true
 	return c.encode(res), res.IsError, nil
 }
 
+// final reports whether an error of the tool is recorded and replayed.
+func (c *call) final(res *mcp.CallToolResult) bool {
+	return dedup.IsPermanent(res.GetError()) || c.set.FinalError != nil && c.set.FinalError(res)
+}
+
 // unkept returns the error that the Runner gets for a tool's answer that only this client gets and
 // no record keeps. A cause that is [dedup.NotStarted] says that the tool has done nothing, and so
 // does a protocol error that refuses the request as a whole. The Runner records an error that is
-// [dedup.Permanent] as a failure.
-func unkept(cause error) error {
+// [dedup.Permanent] as a failure, but not if the context of the tool has ended: the error may mean
+// that, and a later run may have its effect.
+func unkept(cause error, ended bool) error {
+	if ended && dedup.IsPermanent(cause) {
+		cause = fmt.Errorf("%w: %s", errLate, cause.Error())
+	}
 	var refused *jsonrpc.Error
 	if errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||
 		refused.Code == jsonrpc.CodeMethodNotFound) {

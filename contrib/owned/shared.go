@@ -189,11 +189,11 @@ func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 }
 
 // Misplaced says that a record of this partition belongs to another one: its key was, or would be,
-// marked there. Call it before the record is claimed. When it returns nil, no key of the source is
-// New, in any partition, for Window+Hold: every key is claimed at the inner store, and looked for
-// in all partitions. Each further record extends that time, but only in steps of a sixteenth of the
-// Window, so most calls cost nothing. A call that extends it takes a round trip for each 256
-// partitions.
+// marked there. Call it before each claim of the record, and again before its end. When it returns
+// nil, no key of the source is New, in any partition, for Window+Hold: every key is claimed at the
+// inner store, and looked for in all partitions. Each further record extends that time, but only in
+// steps of a sixteenth of the Window, so most calls cost nothing. A call that extends it takes a
+// round trip for each 256 partitions.
 //
 // After an error, or when ctx has ended, the record must not be claimed: call it again. One
 // goroutine of a Store does the work; others wait.

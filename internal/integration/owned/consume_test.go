@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -152,7 +153,7 @@ func (c *consumer) consume(ctx context.Context) error {
 		}
 	}
 	err := c.flush(context.WithoutCancel(ctx))
-	if err == nil && c.o.Context().Err() == nil {
+	if (err == nil || errors.Is(err, errAgain)) && c.o.Context().Err() == nil {
 		err = c.leave(context.WithoutCancel(ctx))
 	}
 	if err != nil && !errors.Is(err, errAgain) {
@@ -166,11 +167,6 @@ func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	pending := make([]message, len(keys))
 	for i, key := range keys {
 		pending[i] = message{key, c.next + int64(i)}
-		if partitionOf(key, c.count) != c.where.part {
-			if err := c.misplaced(); err != nil {
-				return err
-			}
-		}
 	}
 	for len(pending) > 0 {
 		if !c.alive(ctx) {
@@ -205,11 +201,21 @@ func (c *consumer) adapt() {
 	c.late = false
 }
 
-func (c *consumer) misplaced() error {
+// misplaced reports whether a message lies in another partition than its key belongs to.
+func (c *consumer) misplaced(m message) bool {
+	return partitionOf(m.key, c.count) != c.where.part
+}
+
+// place says that there are misplaced messages, before each claim of one: on a slow machine a batch
+// may be claimed again for longer than what an earlier call achieved.
+func (c *consumer) place(of []message) error {
+	if !slices.ContainsFunc(of, c.misplaced) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(c.o.Context(), 5*time.Second)
 	defer cancel()
 	if err := c.o.Misplaced(ctx); err != nil {
-		return errAgain
+		return errors.Join(errAgain, c.flushNow(context.Background()))
 	}
 	return nil
 }
@@ -301,6 +307,9 @@ func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
 // trip.
 func (c *consumer) claim(ctx context.Context, of []message, onlyNew bool) ([]*dedup.Claim,
 	time.Time, error) {
+	if err := c.place(of); err != nil {
+		return nil, time.Time{}, err
+	}
 	reqs := make([]dedup.Request, len(of))
 	for i, m := range of {
 		reqs[i] = dedup.Request{

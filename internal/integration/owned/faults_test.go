@@ -85,7 +85,7 @@ func race(c *conductor) bool {
 	return true
 }
 
-// move makes all processes that have, or want, a partition drop it, and others want it.
+// move takes a partition from all processes that have or want it, and makes others want it.
 func (c *conductor) move(where partition, others int) {
 	var had *slot
 	for _, s := range c.slots {

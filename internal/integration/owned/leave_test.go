@@ -11,24 +11,24 @@ import (
 
 // leaving is how many effects run on at most while their partition is released, and leaveTries in
 // how many batches a first one is looked for.
-const leaving, leaveTries = 6, 10
+const leaving, leaveTries = 6, 20
 
 // leave begins some effects that do not end before the partition is released: the next owner has
 // their messages delivered again, and must find them in flight, or done.
 func (c *consumer) leave(ctx context.Context) error {
 	at := c.next
 	for range leaveTries {
-		keys, err := c.feed.read(c.where, at, c.cfg.Batch)
+		keys, err := c.feed.read(c.where, at, c.atOnce)
 		if err != nil {
 			return err
 		}
-		of := make([]message, len(keys))
+		var of []message
 		for i, key := range keys {
-			if partitionOf(key, c.count) != c.where.part {
-				return nil
+			if m := (message{key, at + int64(i)}); !c.misplaced(m) {
+				of = append(of, m)
 			}
-			of[i] = message{key, at + int64(i)}
 		}
+		at += int64(len(keys))
 		if len(of) == 0 {
 			pauseFor(ctx, 2*time.Millisecond)
 			continue
@@ -37,7 +37,7 @@ func (c *consumer) leave(ctx context.Context) error {
 		if err != nil || begun > 0 {
 			return err
 		}
-		at += int64(len(of))
+		c.adapt()
 	}
 	return nil
 }
@@ -54,9 +54,11 @@ func (c *consumer) leaveSome(ctx context.Context, of []message) (begun int, err 
 		case claim.Outcome == dedup.Unknown:
 			c.remember(m, claim, claimed)
 		case claim.Outcome != dedup.Acquired || claim.Alias != nil:
-		case begun == leaving || claim.Attempt > 1 || c.cfg.Poison[m.key] ||
-			time.Since(claimed) > c.lease/2:
+		case begun == leaving || claim.Attempt > 1 || c.cfg.Poison[m.key]:
 			c.ends = append(c.ends, completion{of: claim, idle: true})
+		case time.Since(claimed) > c.lease/2:
+			c.ends = append(c.ends, completion{of: claim, idle: true})
+			c.late = true
 		default:
 			run := c.begin(claim, m, claimed)
 			c.going.Go(func() { c.goOn(claim, run, m.offset%2 == 0) })

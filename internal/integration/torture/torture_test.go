@@ -259,9 +259,11 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 		c.notesRedis(s.nodes.Addr)
 		s.client = (&worker{cfg: &c.cfg}).client()
 		c.t.Cleanup(func() { _ = s.client.Close() })
-		c.probes = append(c.probes, func(ctx context.Context) error {
-			return s.client.Set(ctx, "probe", 1, time.Minute).Err()
-		})
+		for _, key := range []string{"probe{a}", "probe{b}", "probe{c}"} { // one for each master
+			c.probes = append(c.probes, func(ctx context.Context) error {
+				return s.client.Set(ctx, key, 1, time.Minute).Err()
+			})
+		}
 	}
 	if needs&needPostgres != 0 {
 		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private || c.row.clock {
