@@ -7,19 +7,38 @@ import (
 	"time"
 )
 
-// ages counts durations in classes that are 5 % wide, by the number of the class.
+// ages counts durations in classes that are 5 % wide. Class n has the key 2n. If one of the steps
+// is within the class, the durations up to that step have the key 2n-1, so that a bar has no
+// duration that another bar should have.
 type ages map[int]uint64
 
 const classes = 20 // for each factor of e
 
 // add counts an age, in milliseconds.
 func (a ages) add(ms int64, weight uint64) {
-	a[int(math.Ceil(classes*math.Log1p(float64(max(ms, 0)))))] += weight
+	ms = max(ms, 0)
+	key := 2 * int(math.Ceil(classes*math.Log1p(float64(ms))))
+	if step := stepIn(key); step > 0 && span(ms) <= step {
+		key--
+	}
+	a[key] += weight
 }
 
-// upper is the longest duration of a class.
-func upper(class int) time.Duration {
-	return span(int64(math.Ceil(math.Expm1(float64(class) / classes))))
+// upper is the longest duration with this key.
+func upper(key int) time.Duration {
+	if key%2 != 0 {
+		return stepIn(key + 1)
+	}
+	return span(int64(math.Ceil(math.Expm1(float64(key/2) / classes))))
+}
+
+// stepIn returns the step within the class of an even key, or 0 if it has none.
+func stepIn(key int) time.Duration {
+	i, _ := slices.BinarySearch(steps, upper(key-2)+1)
+	if i == len(steps) || steps[i] >= upper(key) {
+		return 0
+	}
+	return steps[i]
 }
 
 func (a ages) total() (n uint64) {
@@ -32,11 +51,11 @@ func (a ages) total() (n uint64) {
 // within returns the age that this share of all ages does not exceed, or 0 if there are no ages.
 func (a ages) within(share float64) time.Duration {
 	left := uint64(math.Ceil(share * float64(a.total())))
-	for _, class := range slices.Sorted(maps.Keys(a)) {
-		if a[class] >= left {
-			return upper(class)
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if a[key] >= left {
+			return upper(key)
 		}
-		left -= a[class]
+		left -= a[key]
 	}
 	return 0
 }
@@ -57,8 +76,8 @@ type Bar struct {
 func (a ages) bars() []Bar {
 	counts := make([]uint64, len(steps)+1)
 	last := -1
-	for class, count := range a {
-		i, _ := slices.BinarySearch(steps, upper(class))
+	for key, count := range a {
+		i, _ := slices.BinarySearch(steps, upper(key))
 		counts[i] += count
 		last = max(last, i)
 	}

@@ -17,7 +17,7 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if r == nil {
 		return err
 	}
-	if failed := r.write(o, s.Out); failed != nil {
+	if failed := r.write(o, s); failed != nil {
 		return cli.Fail(cli.No, failed)
 	}
 	switch {
@@ -82,7 +82,7 @@ func (o *Options) read(ctx context.Context, s *state, errOut io.Writer) (complet
 }
 
 // write writes the report, and the HTML page if one is wanted.
-func (r *Report) write(o *Options, out io.Writer) error {
+func (r *Report) write(o *Options, s *cli.Streams) error {
 	if o.HTML != "" {
 		page, err := r.page()
 		if err == nil {
@@ -93,7 +93,7 @@ func (r *Report) write(o *Options, out io.Writer) error {
 		}
 	}
 	if o.JSON {
-		return cli.WriteJSON(out, r)
+		return cli.WriteJSON(s.Out, r)
 	}
-	return r.print(out)
+	return r.print(s)
 }

@@ -296,6 +296,31 @@ func TestPageAndText(t *testing.T) {
 	}
 }
 
+// A narrow terminal gets the words of a wide one in lines that fit. Only the line for people to
+// copy stays whole.
+func TestNarrowTerminal(t *testing.T) {
+	stdin := strings.Repeat(`{"id":"4711","at":1790000000,"b":1}`+"\n"+
+		`{"at":1790003600,"b":1}`+"\n"+`{"id":"4711","at":1790003600,"b":2}`+"\n", 40)
+	text := func(width int) string {
+		var out bytes.Buffer
+		require.Zero(t, cli.Run(t.Context(), &cli.Streams{In: strings.NewReader(stdin), Out: &out,
+			Err: &bytes.Buffer{}, Width: width}, Command(),
+			"--file", "-", "--id", "id", "--time", "at", "--payload", "b"))
+		return out.String()
+	}
+	words := func(text string) string {
+		return strings.Join(strings.Fields(strings.ReplaceAll(text, "#", "")), " ")
+	}
+	wide, narrow := text(0), text(60)
+	require.Contains(t, wide, "ids stand for different payloads")
+	assert.Equal(t, words(wide), words(narrow))
+	for line := range strings.Lines(narrow) {
+		if !strings.HasPrefix(line, "  onceward plan ") {
+			assert.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 60, line)
+		}
+	}
+}
+
 // Where no message has an id, the text and the page do not say that there are no duplicates.
 func TestNothingCounted(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")

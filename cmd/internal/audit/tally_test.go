@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -115,6 +116,21 @@ func TestAges(t *testing.T) {
 	last := a.bars()[len(steps)]
 	assert.Equal(t, Bar{Count: 1}, last)
 	assert.Equal(t, "later", last.Label())
+}
+
+// A retry after a round time is within it, and one that comes a little later is not.
+func TestRoundAges(t *testing.T) {
+	for i, step := range steps {
+		a := ages{}
+		for _, early := range []int64{0, 1, step.Milliseconds() / 100} {
+			a.add(step.Milliseconds()-early, 1)
+		}
+		assert.Equal(t, step, a.within(1))
+		a.add(step.Milliseconds()+1, 1)
+		bars := a.bars()
+		require.Len(t, bars, i+2)
+		assert.EqualValues(t, []uint64{3, 1}, []uint64{bars[i].Count, bars[i+1].Count}, step)
+	}
 }
 
 // Half of the ages, and nearly all, are never above the longest one.

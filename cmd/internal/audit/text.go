@@ -10,10 +10,17 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// print writes the report for people.
-func (r *Report) print(out io.Writer) error {
+// print writes the report for people. It breaks lines that are too long for the terminal.
+func (r *Report) print(s *cli.Streams) error {
 	var text strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	page := *s
+	page.Out = &text
+	line := func(format string, args ...any) {
+		words := fmt.Sprintf(format, args...)
+		indent := len(words) - len(strings.TrimLeft(words, " "))
+		text.WriteString(words[:indent])
+		_ = page.Lines(indent, words[indent:]) // to a strings.Builder
+	}
 	line("%s: %s messages%s, ids from %s", r.Source, number(r.Messages), r.reach(), r.ID)
 	if r.SampledOneIn > 1 {
 		line("There were too many ids to keep: one in %d was counted, and figures are estimates",
@@ -22,7 +29,7 @@ func (r *Report) print(out io.Writer) error {
 	line("")
 	if why := r.Uncounted(); why != "" {
 		line("Duplicates: %s", why)
-		_, err := io.WriteString(out, text.String())
+		_, err := io.WriteString(s.Out, text.String())
 		return err
 	}
 	line("Duplicates: %s, %s of the messages", number(r.Duplicates), percent(r.DuplicateShare))
@@ -35,13 +42,17 @@ func (r *Report) print(out io.Writer) error {
 		line("")
 		line("How long after the first: half within %s, 99.9 %% within %s, the last after %s",
 			age(r.Half), age(r.Most), age(r.Longest))
-		r.histogram(&text)
+		r.histogram(&text, s.Width)
 	}
 	line("")
 	r.badIDs(line)
 	line("")
 	r.need(line)
-	_, err := io.WriteString(out, text.String())
+	if r.Plan != nil { // one line, for people to copy
+		fmt.Fprintf(&text, "  onceward plan --rate %.4g --window %s --dup %.3g reckons it with results\n",
+			r.Plan.Rate, cli.Span(span(r.WindowMS)), r.DuplicateShare)
+	}
+	_, err := io.WriteString(s.Out, text.String())
 	return err
 }
 
@@ -54,16 +65,20 @@ func (r *Report) reach() string {
 		r.To.Format(time.RFC3339))
 }
 
-const barWidth = 40
+// barWidth is the length of the longest bar, and barPlace the width of what stands before it.
+const barWidth, barPlace = 40, 32
 
-func (r *Report) histogram(out io.Writer) {
-	most := uint64(1)
+func (r *Report) histogram(out io.Writer, width int) {
+	most, longest := uint64(1), uint64(barWidth)
+	if width > 0 {
+		longest = uint64(min(barWidth, max(width-barPlace, 1)))
+	}
 	for _, b := range r.Ages {
 		most = max(most, b.Count)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, b := range r.Ages {
-		bar := strings.Repeat("#", int((b.Count*barWidth+most-1)/most))
+		bar := strings.Repeat("#", int((b.Count*longest+most-1)/most))
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Label(), number(b.Count), bar)
 	}
 	_ = w.Flush() // to a strings.Builder
@@ -129,8 +144,6 @@ func (r *Report) need(line func(string, ...any)) {
 		line("  %s, %s: %s rows, %s", p.Engine, p.Retention, number(p.Rows),
 			cli.Size(float64(p.Bytes)))
 	}
-	line("  onceward plan --rate %.4g --window %s --dup %.3g reckons it with results",
-		r.Plan.Rate, cli.Span(span(r.WindowMS)), r.DuplicateShare)
 }
 
 func percent(share float64) string {

@@ -121,7 +121,10 @@ func (h *Hook) forward(u *upstream) webhook.Handler {
 		}
 		answer := &statusOnly{header: http.Header{}}
 		u.deliver(answer, r)
-		if answer.status < 200 || answer.status > 299 {
+		switch {
+		case answer.status == 0: // see fail
+			return fmt.Errorf("the service did not answer: %w", context.Cause(ctx))
+		case answer.status < 200 || answer.status > 299:
 			return fmt.Errorf("the service answered %d", answer.status)
 		}
 		return nil

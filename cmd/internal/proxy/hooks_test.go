@@ -76,10 +76,12 @@ func TestWebhooks(t *testing.T) {
 	assert.Equal(t, first.Header.Get(keyHeader), third.Header.Get(keyHeader))
 	for _, path := range []string{"/hooks/billing", "/hooks/billing/", "//hooks/billing",
 		"/hooks/./billing", "/x/../hooks/billing", "/hooks%2Fbilling", "/%68ooks/billing",
-		"/Hooks/Billing"} {
+		"/Hooks/Billing", "/hooks/billing;a=b", "/hooks;a=b/billing", "/x/..;a=b/hooks/billing",
+		"/hooks/billing%3Ba", "/hooks%5Cbilling", "/x/..%5Chooks/billing"} {
 		r.send("POST", path, body).wants(t, 401, "not-verified")
 	}
-	for _, path := range []string{"/internal/billing", "/internal//billing", "/INTERNAL/billing/"} {
+	for _, path := range []string{"/internal/billing", "/internal//billing", "/INTERNAL/billing/",
+		"/internal/billing;a"} {
 		send(path, "evt2").wants(t, 404, "Nothing is served here")
 	}
 	assert.EqualValues(t, 3, n.Load())
@@ -91,6 +93,43 @@ func TestWebhooks(t *testing.T) {
 	assert.EqualValues(t, 5, n.Load(), "one push, and no fork")
 	assert.NotContains(t, r.log.String(), "github secret")
 	assert.NotContains(t, r.log.String(), standardSecret)
+}
+
+// A path may end with a slash, as those of Django do. It is still the webhook's alone.
+func TestWebhookPathWithASlash(t *testing.T) {
+	var n atomic.Int64
+	r := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		n.Add(1)
+		assert.Equal(t, "/internal/billing/", r.URL.Path)
+	}, fmt.Sprintf(`
+routes:
+- {path: /, plain: true}
+webhooks:
+- {path: /hooks/billing/, to: /internal/billing/, provider: standard, endpoint: billing,
+   secrets: [{file: %s}]}
+`, written(t, "secret", standardSecret)), "--unscoped")
+	for _, path := range []string{"/hooks/billing/", "/hooks/billing"} {
+		r.send("POST", path, "{}").wants(t, 401, "not-verified")
+	}
+	for _, path := range []string{"/internal/billing/", "/internal/billing"} {
+		r.send("POST", path, "{}").wants(t, 404, "Nothing is served here")
+	}
+	r.send("POST", "/hooks/billing/", "{}", signed("evt1", "{}")...).wants(t, 200, "")
+	assert.EqualValues(t, 1, n.Load())
+}
+
+// The log does not say that a service has answered that has not.
+func TestWebhookOfASlowService(t *testing.T) {
+	r := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body) // only then the server notices that the connection has ended
+		<-r.Context().Done()
+	}, fmt.Sprintf(`
+webhooks:
+- {path: /hooks/billing, provider: standard, endpoint: billing, timeout: 50ms,
+   secrets: [{file: %s}]}
+`, written(t, "secret", standardSecret)), "--unscoped")
+	r.send("POST", "/hooks/billing", "{}", signed("evt1", "{}")...).wants(t, 500, "handler-failed")
+	assert.Contains(t, r.log.String(), "the service did not answer: context deadline exceeded")
 }
 
 func github(r *rig, event string) answer {

@@ -25,16 +25,19 @@ type location struct {
 }
 
 // router finds the location of a request. It compares paths as a service might compare them:
-// decoded, without dots and doubled slashes. For webhooks it ignores case and a slash at the end.
-// Otherwise another spelling of a webhook's path would reach the service unverified.
+// decoded, without dots and doubled slashes. For webhooks it ignores case, a slash at the end and
+// the parameters of [withoutParameters]. Otherwise another spelling of a webhook's path would reach
+// the service unverified.
 type router struct{ locations []location }
 
 func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := path.Clean("/" + r.URL.Path)
+	bare := withoutParameters(r.URL.Path)
 	var best *location
 	for i := range m.locations {
 		p := &m.locations[i]
-		if p.only && strings.EqualFold(at, p.path) {
+		if only := path.Clean(p.path); p.only &&
+			(strings.EqualFold(at, only) || strings.EqualFold(bare, only)) {
 			best = p
 			break
 		}
@@ -50,6 +53,16 @@ func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		best.handler.ServeHTTP(w, r)
 	}
+}
+
+// withoutParameters returns a clean path as servlet containers and servers of Windows see it: they
+// take ";a=b" off each segment, and take a backslash for a slash.
+func withoutParameters(p string) string {
+	segments := strings.Split(strings.ReplaceAll(p, `\`, "/"), "/")
+	for i, segment := range segments {
+		segments[i], _, _ = strings.Cut(segment, ";")
+	}
+	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
 // covers reports whether a path in the settings equals a request's path, or is a prefix of it.

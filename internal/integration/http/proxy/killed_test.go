@@ -2,7 +2,9 @@ package proxy_test
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -61,6 +63,23 @@ func (s *site) insist(client *http.Client, key, body string) (took span, ok bool
 		case <-pause.C:
 		}
 	}
+}
+
+// A proxy that is killed may have sent the head of a request, and not its body (RFC 9112, section
+// 8). The service of the guide does not act on it.
+func TestServiceOfTheGuideLeavesACutRequest(t *testing.T) {
+	s := serve(t, strings.NewReplacer())
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "POST /payments HTTP/1.1\r\nHost: service\r\n"+
+		"Onceward-Key: k\r\nContent-Length: 3\r\n\r\npa")
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.Empty(t, answer)
+	assert.Empty(t, s.effects())
 }
 
 // The proxy and the service are killed at random moments while clients send, and send again. No
