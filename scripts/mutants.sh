@@ -75,6 +75,7 @@ for patch in internal/mutants/*/*.patch; do
     # shellcheck disable=SC2086 # the line is a list of arguments
     (cd "$copy" && env $with go test $args -vet=off -count=1 $limit >"$copy/test.log" 2>&1) && continue
     verdict=killed
+    sed -i '/^go: downloading /d' "$copy/test.log" # the first runs on a machine
     if grep -qE '\[(build|setup) failed\]|^no required module|^go: ' "$copy/test.log"; then
       verdict=BROKEN; sed 's/^/    /' "$copy/test.log" | tail -n 5
     fi

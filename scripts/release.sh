@@ -97,7 +97,7 @@ import() {
 install() {
   mkdir -p "$work/empty" && (
     cd "$work/empty" && GOBIN=$work/bin GOFLAGS='' go install "$root/cmd/onceward@$version" &&
-      "$work/bin/onceward" help | head -n 1
+      "$work/bin/onceward" help | sed -n 1p
   )
 }
 
