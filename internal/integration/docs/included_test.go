@@ -33,9 +33,11 @@ func TestGuaranteesAreIncluded(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort: README is also the landing page of the module. Long texts go to docs.
-func TestReadmeIsShort(t *testing.T) {
+// TestShortPages: README is also the landing page of the module, and DESIGN.md is read whole. Long
+// texts go to docs.
+func TestShortPages(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 200, "lines of README.md")
+	assert.LessOrEqual(t, len(read(t, "DESIGN.md")), 12_000, "bytes of DESIGN.md")
 }
 
 // TestReadmeNamesModules: the table of packages links every module that users import.
