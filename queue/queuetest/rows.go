@@ -171,7 +171,7 @@ func (tr *trial) parkedOnce(want []Message) {
 	again := 0
 	for _, m := range want {
 		switch n := gone[m.ID]; {
-		case n == 2 && again < len(want)/10:
+		case n == 2 && again < len(want)/4:
 			again++
 			tr.Logf("queuetest: %s was parked twice", m.ID)
 		case n != 1:
