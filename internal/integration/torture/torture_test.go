@@ -179,8 +179,8 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *checkResult) {
 
 // met requires that deliveries have met the points of the row. In smoke two or three deliveries are
 // sent to each point, in ci three or four, and each of them may find that another delivery has the
-// message. So points that no delivery met are only logged there if one point was met in smoke, or if
-// they are at most a third of the points in ci.
+// message. So points that no delivery met are only logged there if one point was met in smoke, or
+// if they are at most a third of the points in ci.
 func (r *row) met(t *testing.T, h *history) {
 	t.Helper()
 	var wanted, missed []point
