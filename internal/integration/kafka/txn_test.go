@@ -251,6 +251,9 @@ func TestStreamedDeadLetters(t *testing.T) {
 		if oneOutputPerBatch {
 			pc.txn.BatchMax = 1
 		}
+		// No process dies here, and a busy machine needs seconds for a transaction.
+		pc.consumer.Consumer.Group.Session.Timeout = time.Minute
+		pc.txn.TransactionTimeout = time.Minute
 		pc.txn.Handler = txn.PerMessage(func(_ context.Context,
 			m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			switch m.Offset % 50 {
