@@ -114,8 +114,8 @@ func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, 
 // which passes it to [dedup.Happened] when it finds that the effect of a call has happened.
 // Retries then get that response or error. ctx is the one that Resolve gets. As with a handler's
 // answer, an error that is larger than Config.ResponseLimit is cut, and a response that is larger
-// leaves a tombstone. A ctx that is not that of a call with a key, neither resp nor err, and a
-// response that cannot be encoded are an [*dedup.InputError].
+// leaves a tombstone. EncodeResponse returns an [*dedup.InputError] if ctx is not that of a call
+// with a key, if resp and err are both nil, or if the response cannot be encoded.
 func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

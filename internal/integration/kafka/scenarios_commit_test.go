@@ -50,10 +50,10 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	assert.Equal(t, n, s.skipped[driver.RebalanceReplay], "skipped %v", s.skipped)
 }
 
-// Commits that are refused, in words or without: everything is committed in the end, by
-// the same member or after it has joined again, and nothing runs twice. Then the commit
-// of the very last message is refused, and nothing more arrives that could bring the
-// next one.
+// The broker refuses commits, some with errors that sarama hides from its caller ("silent"). In the
+// end everything is committed, by the same member or after it has joined again, and nothing runs
+// twice. Then the broker refuses the commit of the last message, and no message comes that would
+// bring another commit.
 func TestRefusedCommitsAreRepeated(t *testing.T) { eachFlavor(t, refusedCommitsAreRepeated) }
 
 func refusedCommitsAreRepeated(t *testing.T, f flavor) {

@@ -249,8 +249,9 @@ func (s *tracedStory) batches() {
 	assert.Equal(s.t, want, s.batchLinks(bad), "the links of batches")
 }
 
-// batchLinks are the links of all batches, sorted: of which message, in which attempt, to what. It
-// looks that a batch has all of its messages, and has failed only with the bad one.
+// batchLinks returns the links of all batches, sorted. Each names a message, its attempt, and what
+// it is linked to. It checks that a batch has all of its messages, and has failed only with the bad
+// one.
 func (s *tracedStory) batchLinks(bad string) (all []string) {
 	s.t.Helper()
 	ended, _ := s.spans()

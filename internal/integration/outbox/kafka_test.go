@@ -358,7 +358,7 @@ func TestKafkaLargestMessage(t *testing.T) {
 
 // A cluster without enough replicas for a while: nothing is lost or parked, and no message is
 // seen before an earlier one of its key. sarama may fail a batch for good and have the next one
-// accepted, see saramapub.New: that is told, and the overtaking messages are published again.
+// accepted, see saramapub.New: the relay reports it, and publishes the overtaking messages again.
 func TestKafkaTrouble(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		var left atomic.Int64
