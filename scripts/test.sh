@@ -23,7 +23,8 @@ mode=${1:-full} only=${2:-}
 export GOGC=${GOGC:-400}
 report=(go run ./internal/testreport)
 # Tests that may run side by side wait for servers most of the time: more of them than processors.
-flags=(-race -timeout 25m -parallel 4)
+# The largest package takes eight minutes on idle processors, and more than 25 on busy ones.
+flags=(-race -timeout 45m -parallel 4)
 case "$mode" in
   unit | shards) ;;
   # -count=1: a result kept from an earlier run says nothing about the servers of this one. Lint has
