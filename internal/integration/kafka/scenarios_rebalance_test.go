@@ -141,7 +141,9 @@ func ownerOfTheSameIDDies(t *testing.T, f flavor) {
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return members[other].running.Load() == 1, "the message was not taken over"
 	})
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return members[owner].running.Load() == 0, "the owner's handler was not canceled"
+	})
 	close(blocks[other])
-	close(blocks[owner])
 	s.wantAll(10*time.Second, members[other])
 }
