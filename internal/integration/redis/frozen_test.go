@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 		t.Run(freeze.name, func(t *testing.T) {
 			t.Parallel()
 			f := freeze.of(t)
+			f.timeout = min(freeze.lease/2, 2*time.Second) // a busy machine needs a second for a batch
 			races, _ := f.thaw(t, freeze.lease, freeze.outlasts)
 			for _, r := range races {
 				t.Run(r.name, func(t *testing.T) {
@@ -66,6 +68,8 @@ type frozen struct {
 	least, most int
 	// election is the time from the freeze until promote returned.
 	election time.Duration
+	// timeout is the StoreTimeout of the other worker; 0: one that recovers soon.
+	timeout time.Duration
 }
 
 // frozenPair is a primary that does not learn that its replica was promoted.
@@ -143,8 +147,7 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 		a := l.sharing(t, f.stale, cfg, options)
 		outcomes(t, a, "warm", 100, dedup.Acquired) // the servers have the scripts
 		impatient := cfg
-		// A client may ask the frozen node once more; a busy machine needs a second for a batch.
-		impatient.StoreTimeout = min(lease/2, 2*time.Second)
+		impatient.StoreTimeout = cmp.Or(f.timeout, 200*time.Millisecond)
 		first, second = append(first, a), append(second, l.sharing(t, f.next, impatient, options))
 		races = append(races, &race{layout: l, most: f.most})
 	}
