@@ -42,7 +42,7 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 		t.Run(freeze.name, func(t *testing.T) {
 			t.Parallel()
 			f := freeze.of(t)
-			f.timeout = min(freeze.lease/2, 2*time.Second) // a busy machine needs a second for a batch
+			f.timeout = min(freeze.lease/2, 2*time.Second) // a batch may need one on a busy machine
 			races, _ := f.thaw(t, freeze.lease, freeze.outlasts)
 			for _, r := range races {
 				t.Run(r.name, func(t *testing.T) {
