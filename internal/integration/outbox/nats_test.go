@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,18 +26,21 @@ import (
 	"github.com/onceward/onceward/outbox/natspub"
 )
 
-// natsEnv makes this program a server of NATS: its port, and the directory of its data.
+// natsEnv makes this program a server of NATS: its address, and the directory of its data.
 const natsEnv = "ONCEWARD_TEST_NATS"
 
 // runNATS ends by a signal, or when standard input does, which is with the test.
 func runNATS(text string) error {
-	port, dir, _ := strings.Cut(text, " ")
-	number, err := strconv.Atoi(port)
+	addr, dir, _ := strings.Cut(text, " ")
+	// The server would only be silent about an address that it can not have.
+	free, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: number, JetStream: true,
-		StoreDir: dir, NoSigs: true})
+	_ = free.Close()
+	at := free.Addr().(*net.TCPAddr)
+	s, err := server.NewServer(&server.Options{Host: at.IP.String(), Port: at.Port,
+		JetStream: true, StoreDir: dir, NoSigs: true})
 	if err != nil {
 		return err
 	}
@@ -56,12 +58,14 @@ type natsServer struct {
 	t         *testing.T // that started it first, and has it to its end
 	text, url string
 	process   *os.Process
+	ended     chan struct{}
 }
 
-// freeAddress is one of this machine that a server can use again after it was killed.
+// freeAddress is one of this machine that a server can use again after it was killed. It is not of
+// 127.0.0.1: there, a connection of any other test may take the port in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := net.Listen("tcp", "127.0.0.2:0")
 	require.NoError(t, err)
 	defer func() { _ = free.Close() }()
 	return free.Addr().String()
@@ -70,9 +74,7 @@ func freeAddress(t *testing.T) string {
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
 	addr := freeAddress(t)
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	s := &natsServer{t: t, text: port + " " + t.TempDir(), url: "nats://" + addr}
+	s := &natsServer{t: t, text: addr + " " + t.TempDir(), url: "nats://" + addr}
 	s.start(t)
 	return s
 }
@@ -91,6 +93,7 @@ func (s *natsServer) start(t *testing.T) {
 	_, err = io.ReadFull(stdout, make([]byte, len("ready")))
 	require.NoError(t, err)
 	ended := make(chan struct{})
+	s.ended = ended
 	go func() { _ = cmd.Wait(); close(ended) }()
 	s.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGCONT)
@@ -114,9 +117,11 @@ func (s *natsServer) freeze(t *testing.T) {
 	})
 }
 
+// kill returns when the process has ended: until then it may hold its port, and its data.
 func (s *natsServer) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.process.Kill())
+	<-s.ended
 }
 
 func natsClient(t *testing.T, url string) jetstream.JetStream {
