@@ -33,7 +33,7 @@ Many flags take their value also from the environment (ONCEWARD_REDIS for --redi
 of lines such as "redis = redis://127.0.0.1:6379": $ONCEWARD_CONFIG, or onceward/config in
 $XDG_CONFIG_HOME or ~/.config. The command line is stronger than the environment, and the
 environment is stronger than the file. Durations are written as 30s, 10m, 36h or 7d. NO_COLOR=1
-turns colors off.`
+turns colors off, and COLUMNS=80 breaks lines as a terminal of that width does.`
 
 func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 

@@ -296,29 +296,47 @@ func TestPageAndText(t *testing.T) {
 	}
 }
 
-// A narrow terminal gets the words of a wide one in lines that fit. Only the line for people to
-// copy stays whole.
+// A narrow terminal gets the words of a wide one in lines that fit, with numbers and the command to
+// copy in one piece. The lines of the wide one stay whole.
 func TestNarrowTerminal(t *testing.T) {
-	stdin := strings.Repeat(`{"id":"4711","at":1790000000,"b":1}`+"\n"+
-		`{"at":1790003600,"b":1}`+"\n"+`{"id":"4711","at":1790003600,"b":2}`+"\n", 40)
+	r, _ := run(t, cli.Done, strings.Repeat(`{"id":"4711","at":1790000000,"b":1}`+"\n"+
+		`{"at":1790003600,"b":1}`+"\n"+`{"id":"4711","at":1790003600,"b":2}`+"\n", 40),
+		"--file", "-", "--id", "id", "--time", "at", "--payload", "b")
+	r.Causes = append(r.Causes, Count{string(producerRetry), 1_234_567, 0.5})
+	r.Bad.Reused, r.Bad.ReusedMessages = 123_456_789, 1_234_567_890
 	text := func(width int) string {
 		var out bytes.Buffer
-		require.Zero(t, cli.Run(t.Context(), &cli.Streams{In: strings.NewReader(stdin), Out: &out,
-			Err: &bytes.Buffer{}, Width: width}, Command(),
-			"--file", "-", "--id", "id", "--time", "at", "--payload", "b"))
+		require.NoError(t, r.print(&cli.Streams{Out: &out, Width: width}))
 		return out.String()
 	}
 	words := func(text string) string {
-		return strings.Join(strings.Fields(strings.ReplaceAll(text, "#", "")), " ")
+		return strings.Join(strings.Fields(strings.NewReplacer("#", "", ":", "", ",", "").
+			Replace(text)), " ")
 	}
-	wide, narrow := text(0), text(60)
-	require.Contains(t, wide, "ids stand for different payloads")
-	assert.Equal(t, words(wide), words(narrow))
-	for line := range strings.Lines(narrow) {
-		if !strings.HasPrefix(line, "  onceward plan ") {
-			assert.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 60, line)
+	const command = "onceward plan --rate 0.03333 --window 1m --dup 0.325"
+	wide := text(0)
+	assert.Contains(t, wide, "\n  sent again later                                        39         "+
+		"100.0 %\n  repeated by the producer's client (the same timestamp)  1 234 567  50.0 %\n\n")
+	assert.Contains(t, wide, "\n  123 456 789 ids stand for different payloads, in 1 234 567 890 "+
+		"messages: as keys they would drop the later ones\n    \"4711\" at byte 60\n\nWindow: 1m, ")
+	assert.Contains(t, wide, "\n  "+command+" reckons it with results\n")
+	for _, width := range []int{60, 80} {
+		narrow := text(width)
+		assert.Equal(t, words(wide), words(narrow))
+		for line := range strings.Lines(narrow) {
+			assert.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), width, line)
 		}
+		assert.Contains(t, narrow, "  "+command)
 	}
+	assert.Contains(t, text(60), `
+  repeated by the producer's client (the same timestamp):
+    1 234 567, 50.0 %
+`)
+	assert.Contains(t, text(60), `
+  123 456 789 ids stand for different payloads, in
+    1 234 567 890 messages: as keys they would drop the
+    later ones
+    "4711" at byte`)
 }
 
 // Where no message has an id, the text and the page do not say that there are no duplicates.

@@ -2,9 +2,7 @@ package audit
 
 import (
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -13,47 +11,39 @@ import (
 // print writes the report for people. It breaks lines that are too long for the terminal.
 func (r *Report) print(s *cli.Streams) error {
 	var text strings.Builder
-	page := *s
-	page.Out = &text
-	line := func(format string, args ...any) {
-		words := fmt.Sprintf(format, args...)
-		indent := len(words) - len(strings.TrimLeft(words, " "))
-		text.WriteString(words[:indent])
-		_ = page.Lines(indent, words[indent:]) // to a strings.Builder
-	}
+	r.describe(s, func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) })
+	return s.Lines(0, text.String())
+}
+
+func (r *Report) describe(s *cli.Streams, line func(string, ...any)) {
 	line("%s: %s messages%s, ids from %s", r.Source, number(r.Messages), r.reach(), r.ID)
 	if r.SampledOneIn > 1 {
 		line("There were too many ids to keep: one in %d was counted, and figures are estimates",
 			r.SampledOneIn)
 	}
-	line("")
 	if why := r.Uncounted(); why != "" {
-		line("Duplicates: %s", why)
-		_, err := io.WriteString(s.Out, text.String())
-		return err
+		line("\nDuplicates: %s", why)
+		return
 	}
-	line("Duplicates: %s, %s of the messages", number(r.Duplicates), percent(r.DuplicateShare))
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	line("\nDuplicates: %s, %s of the messages", number(r.Duplicates), percent(r.DuplicateShare))
+	var causes [][]string
 	for _, c := range r.Causes {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", c.Name, number(c.Count), percent(c.Share))
+		causes = append(causes, []string{"  " + c.Name, number(c.Count), percent(c.Share)})
 	}
-	_ = w.Flush() // to a strings.Builder
+	line("%s", s.Columns(causes))
 	if len(r.Ages) > 0 {
-		line("")
 		line("How long after the first: half within %s, 99.9 %% within %s, the last after %s",
 			age(r.Half), age(r.Most), age(r.Longest))
-		r.histogram(&text, s.Width)
+		line("%s", s.Columns(r.histogram(s.Width)))
 	}
-	line("")
 	r.badIDs(line)
 	line("")
 	r.need(line)
-	if r.Plan != nil { // one line, for people to copy
-		fmt.Fprintf(&text, "  onceward plan --rate %.4g --window %s --dup %.3g reckons it with results\n",
-			r.Plan.Rate, cli.Span(span(r.WindowMS)), r.DuplicateShare)
+	if r.Plan != nil {
+		line("  %s reckons it with results", cli.Whole(fmt.Sprintf(
+			"onceward plan --rate %.4g --window %s --dup %.3g", r.Plan.Rate,
+			cli.Span(span(r.WindowMS)), r.DuplicateShare)))
 	}
-	_, err := io.WriteString(s.Out, text.String())
-	return err
 }
 
 // reach describes how much time the messages cover.
@@ -68,20 +58,17 @@ func (r *Report) reach() string {
 // barWidth is the length of the longest bar, and barPlace the width of what stands before it.
 const barWidth, barPlace = 40, 32
 
-func (r *Report) histogram(out io.Writer, width int) {
-	most, longest := uint64(1), uint64(barWidth)
+func (r *Report) histogram(width int) (rows [][]string) {
+	longest := uint64(barWidth)
 	if width > 0 {
 		longest = uint64(min(barWidth, max(width-barPlace, 1)))
 	}
-	for _, b := range r.Ages {
-		most = max(most, b.Count)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	most := r.MostByAge()
 	for _, b := range r.Ages {
 		bar := strings.Repeat("#", int((b.Count*longest+most-1)/most))
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Label(), number(b.Count), bar)
+		rows = append(rows, []string{"  " + b.Label(), number(b.Count), bar})
 	}
-	_ = w.Flush() // to a strings.Builder
+	return rows
 }
 
 // Label is the time that a bar stands for.

@@ -50,7 +50,7 @@ func (s *Streams) help(c *cobra.Command, _ []string) {
 		fmt.Fprint(out, "\nExit codes:\n")
 		codes := made.ExitCodes()
 		for _, code := range slices.Sorted(maps.Keys(codes)) {
-			fmt.Fprintf(out, "  %-3d  %s\n", code, wrap(codes[code], width, 7))
+			fmt.Fprintf(out, "  %-3d  %s\n", code, wrap(codes[code], width, 7, 7))
 		}
 	}
 }
@@ -73,7 +73,7 @@ func listCommands(out io.Writer, c *cobra.Command, width int) {
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {
 			const column = 14
-			fmt.Fprintf(out, "  %-*s%s\n", column-2, sub.Name(), wrap(sub.Short, width, column))
+			fmt.Fprintf(out, "  %-*s%s\n", column-2, sub.Name(), wrap(sub.Short, width, column, column))
 		}
 	}
 }
@@ -83,5 +83,5 @@ func flow(paragraph string, width int) string {
 	if strings.Contains(paragraph, "\n  ") || strings.HasPrefix(paragraph, "  ") {
 		return paragraph
 	}
-	return wrap(strings.Join(strings.Fields(paragraph), " "), width, 0)
+	return wrap(strings.Join(strings.Fields(paragraph), " "), width, 0, 0)
 }

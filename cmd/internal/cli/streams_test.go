@@ -72,3 +72,27 @@ func TestPaint(t *testing.T) {
 	assert.Equal(t, "x", (&Streams{}).Paint(Red, "x"))
 	assert.Equal(t, "\x1b[31mx\x1b[0m", (&Streams{Color: true}).Paint(Red, "x"))
 }
+
+func TestLines(t *testing.T) {
+	text := "Orders of 1 234 567 MiB: all\n  of them 99.9 % " + Whole("onceward plan --window 3d") +
+		"\n\n" + (&Streams{Color: true}).Paint(Bold, "eighteen letters!!") + " x"
+	for width, want := range map[int]string{
+		0: "Orders of 1 234 567 MiB: all\n  of them 99.9 % onceward plan --window 3d\n\n" +
+			"\x1b[1meighteen letters!!\x1b[0m x\n",
+		20: "Orders of\n 1 234 567 MiB: all\n  of them 99.9 %\n    onceward plan --window 3d\n\n" +
+			"\x1b[1meighteen letters!!\x1b[0m x\n",
+	} {
+		var out bytes.Buffer
+		require.NoError(t, (&Streams{Out: &out, Width: width}).Lines(1, text))
+		assert.Equal(t, want, out.String(), width)
+	}
+}
+
+func TestWidth(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	terminal := Standard().Width
+	for columns, want := range map[string]int{"61": 61, "0": terminal, "-1": terminal, "x": terminal} {
+		t.Setenv("COLUMNS", columns)
+		assert.Equal(t, want, Standard().Width, columns)
+	}
+}

@@ -247,9 +247,8 @@ func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	if r.Error != "" {
 		rest = " so far, and NOT EVERYTHING WAS LOOKED AT"
 	}
-	_, err := fmt.Fprintf(s.Out, "%d critical, %d warnings, %d notes%s\n", count[critical],
-		count[warning], count[note], rest)
-	return err
+	return s.Lines(0, fmt.Sprintf("%d critical, %d warnings, %d notes%s", count[critical],
+		count[warning], count[note], rest))
 }
 
 // styles are the styles of the severities.
@@ -257,12 +256,7 @@ var styles = map[string]cli.Style{critical: cli.Red, warning: cli.Yellow, note: 
 
 func (f *Diagnostic) write(s *cli.Streams) error {
 	where := cmp.Or(f.Server, "the client")
-	pad := strings.Repeat(" ", max(0, len(critical)-len(f.Severity)))
-	const indent = 9
-	_, err := fmt.Fprintf(s.Out, "%s%s ", s.Paint(styles[f.Severity], f.Severity), pad)
-	for _, text := range []string{f.Code + " at " + where + ": " + f.Detail,
-		"         why: " + f.Why, "         fix: " + f.Fix} {
-		err = errors.Join(err, s.Lines(indent, text))
-	}
-	return err
+	pad := cli.Whole(strings.Repeat(" ", max(0, len(critical)-len(f.Severity))))
+	return s.Lines(9, fmt.Sprintf("%s%s %s at %s: %s\n         why: %s\n         fix: %s",
+		s.Paint(styles[f.Severity], f.Severity), pad, f.Code, where, f.Detail, f.Why, f.Fix))
 }

@@ -83,13 +83,9 @@ func (e *Explanation) print(s *cli.Streams, name string) error {
 		if len(part.lines) == 0 {
 			continue
 		}
-		if err := s.Lines(0, "\n"+s.Paint(cli.Bold, part.head)); err != nil {
+		if err := s.Lines(0, "\n"+s.Paint(cli.Bold, part.head)+"\n  "+
+			strings.Join(part.lines, "\n  ")); err != nil {
 			return err
-		}
-		for _, line := range part.lines {
-			if err := s.Lines(2, "  "+line); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

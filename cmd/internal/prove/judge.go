@@ -105,8 +105,7 @@ func (r *Report) print(s *cli.Streams) error {
 	if !r.Right() {
 		style, summary = cli.Red, r.summary()
 	}
-	_, err := fmt.Fprintln(s.Out, s.Paint(style, summary))
-	return err
+	return s.Lines(0, s.Paint(style, summary))
 }
 
 func (r *Report) summary() string {

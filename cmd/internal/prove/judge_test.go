@@ -43,6 +43,52 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A narrow terminal gets the words of a wide one in lines that fit.
+func TestNarrowTerminal(t *testing.T) {
+	r := &Report{Program: []string{"./service", "--queue", "orders"}, Seed: 1<<64 - 1, Messages: 300,
+		Deliveries: 412, Kills: 20, Once: 295, Lost: []Wrong{{"m-00000a-17", 0, []int{3, 14}}},
+		Doubled: []Wrong{{"m-00000a-1", 2, []int{}}, {"m-00000a-2", 2, []int{20}},
+			{"m-00000a-3", 3, []int{1}}}, Unsent: []string{"m-00000a-299"}}
+	text := func(s cli.Streams) string {
+		var out bytes.Buffer
+		s.Out = &out
+		require.NoError(t, r.print(&s))
+		return out.String()
+	}
+	const summary = "The program loses messages. The program doubles messages, 1 of them without a " +
+		"kill. The program leaves messages without an answer.\n"
+	assert.Equal(t, `./service --queue orders: 300 messages in 412 deliveries, 20 kills, `+
+		`--seed 18446744073709551615
+effect            messages  examples
+once              295       
+lost              1         m-00000a-17 (kills 3 14)
+doubled           3         m-00000a-1 (no kill), m-00000a-2 (kill 20), m-00000a-3 (kill 1)
+not acknowledged  1         m-00000a-299
+`+summary, text(cli.Streams{}), "piped")
+	assert.Equal(t, `./service --queue orders: 300 messages in 412 deliveries, 20
+kills, --seed 18446744073709551615
+effect once
+  messages  295
+  examples
+effect lost
+  messages  1
+  examples  m-00000a-17 (kills 3 14)
+effect doubled
+  messages  3
+  examples  m-00000a-1 (no kill), m-00000a-2 (kill 20),
+            m-00000a-3 (kill 1)
+effect not acknowledged
+  messages  1
+  examples  m-00000a-299
+The program loses messages. The program doubles messages, 1
+of them without a kill. The program leaves messages without
+an answer.
+`, text(cli.Streams{Width: 60}))
+	assert.Contains(t, text(cli.Streams{Width: 80, Color: true}), "\n\x1b[31mThe program loses "+
+		"messages. The program doubles messages, 1 of them without a\nkill. The program leaves "+
+		"messages without an answer.\x1b[0m\n")
+}
+
 // A program whose effects the command does not see has not lost them: the report says how to show
 // them.
 func TestJudgeSeesNoEffect(t *testing.T) {
