@@ -3,6 +3,7 @@ package prove
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -79,19 +80,32 @@ func (e *effects) state() (messages int, last time.Time) {
 	return len(e.at), e.last
 }
 
+// countable checks the command of --count while there is no effect. It returns only errors that no
+// effect ends, because the first effect may make the file or the table that the command reads.
+func (e *effects) countable(ctx context.Context, command string) error {
+	if _, err := shell(ctx, "-n", "-c", command); err != nil { // -n only parses
+		return err
+	}
+	const cannotRun, notFound = 126, 127
+	err := e.counted(ctx, command)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && (exit.ExitCode() == cannotRun || exit.ExitCode() == notFound) {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
 // counted replaces the recorded effects by the output of a command.
 func (e *effects) counted(ctx context.Context, command string) error {
-	var out, failed bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // it is the user's
-	cmd.Stdout, cmd.Stderr = &out, &failed
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("--count: %w: %.300s", err, strings.TrimSpace(failed.String()))
+	out, err := shell(ctx, "-c", command)
+	if err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.at
 	e.at, e.foreign = map[string][]time.Time{}, 0
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(out) {
 		if id := strings.TrimSpace(line); id != "" {
 			e.note(id, e.last)
 		}
@@ -103,4 +117,15 @@ func (e *effects) counted(ctx context.Context, command string) error {
 		}
 	}
 	return nil
+}
+
+// shell runs a command of --count and returns its output.
+func shell(ctx context.Context, args ...string) (string, error) {
+	var out, failed bytes.Buffer
+	cmd := exec.CommandContext(ctx, "sh", args...) //nolint:gosec // it is the user's
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("--count: %w: %.300s", err, strings.TrimSpace(failed.String()))
+	}
+	return out.String(), nil
 }

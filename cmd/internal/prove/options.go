@@ -46,7 +46,8 @@ sent again. With --topic the program is a consumer of that topic, and each messa
 message-id.
 
 An effect is a POST of the program to $EFFECTS_URL?id=ID. Where effects are elsewhere, such as rows of
-a database, --count is a command for the shell that prints the id of each of them, one a line.
+a database, --count is a command for the shell that prints the id of each of them, one a line. It
+also runs before the program starts, to see whether the shell finds it.
 
 Lost is a message that was acknowledged and has no effect, doubled is one with several. Each is shown
 with the kills that happened while it was worked on. A loss or a double without a kill is a fault of

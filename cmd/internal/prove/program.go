@@ -2,13 +2,11 @@ package prove
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,10 +45,10 @@ func (p *program) start(ctx context.Context) error {
 	p.cmd, p.ended = cmd, ended
 	p.mu.Unlock()
 	go func() {
-		err := cmd.Wait()
+		_ = cmd.Wait() // ProcessState tells
 		p.mu.Lock()
 		if p.cmd == cmd {
-			p.died = fmt.Errorf("the program has ended by itself: %w%s", reason(err), p.printed())
+			p.died = fmt.Errorf("the program has ended by itself: %v%s", cmd.ProcessState, p.printed())
 		}
 		p.mu.Unlock()
 		close(ended)
@@ -64,13 +62,6 @@ func (p *program) printed() string {
 		return "\n" + text
 	}
 	return "; it has printed nothing"
-}
-
-func reason(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }
 
 // listening waits until the program accepts connections.
@@ -103,18 +94,15 @@ func (p *program) failed() error {
 	return p.died
 }
 
-// kill ends the program and its children, and records the time.
+// kill records the time of a kill and ends the program.
 func (p *program) kill() {
 	p.mu.Lock()
-	cmd, ended := p.cmd, p.ended
-	p.cmd = nil
 	p.kills = append(p.kills, time.Now())
 	p.mu.Unlock()
-	killAll(cmd)
-	<-ended
+	p.stop()
 }
 
-// stop kills the program for good. It does not count as one of the kills.
+// stop ends the program and its children, if it runs.
 func (p *program) stop() {
 	p.mu.Lock()
 	cmd, ended := p.cmd, p.ended
@@ -149,7 +137,7 @@ func (p *program) harass(ctx context.Context, o *Options, random *rand.Rand,
 // killsIn returns the numbers, from 1, of the kills between two moments.
 func killsIn(kills []time.Time, from, to time.Time) (numbers []int) {
 	for i, at := range kills {
-		if !at.Before(from) && !at.After(to) && !slices.Contains(numbers, i+1) {
+		if !at.Before(from) && !at.After(to) {
 			numbers = append(numbers, i+1)
 		}
 	}

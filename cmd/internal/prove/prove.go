@@ -18,7 +18,7 @@ import (
 )
 
 // prove runs the whole test.
-func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err error) {
+func prove(ctx context.Context, o *Options, errOut io.Writer) (*Report, error) {
 	seed := o.Seed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -29,6 +29,11 @@ func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err er
 		ids[i] = fmt.Sprintf("m-%06x-%d", seed&0xffffff, i)
 	}
 	done := newEffects(ids)
+	if o.Count != "" {
+		if err := done.countable(ctx, o.Count); err != nil {
+			return nil, err
+		}
+	}
 	effectsURL, stop, err := done.serve(ctx)
 	if err != nil {
 		return nil, err

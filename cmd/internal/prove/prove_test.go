@@ -140,6 +140,25 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	assert.Error(t, alive.Run(), "the program runs on")
 }
 
+// A command that the shell cannot run ends the test before the program starts. One that needs an
+// effect first does not.
+func TestCountCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "started")
+	for command, want := range map[string]string{
+		"count-of-nobody": "--count: exit status 127: ",
+		file + "/":        "--count: exit status 12", // 126 or 127, by the shell
+		"echo (":          "--count: exit status 2: ",
+	} {
+		_, said := run(t, cli.Usage, "--count", command, "--", "touch", file)
+		assert.Contains(t, said, want)
+		assert.NoFileExists(t, file)
+	}
+	done := newEffects([]string{"a"})
+	require.NoError(t, done.countable(t.Context(), "cat "+file))
+	assert.ErrorContains(t, done.counted(t.Context(), "cat "+file), "--count: exit status 1: cat: ")
+	require.NoError(t, done.countable(t.Context(), "echo a"))
+}
+
 func TestUsage(t *testing.T) {
 	for says, args := range map[string]string{
 		"there is no program":        "",

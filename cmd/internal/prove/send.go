@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,10 +97,7 @@ func (s *sender) one(ctx context.Context, id string) {
 	for ctx.Err() == nil {
 		d := delivery{id: id, begun: time.Now()}
 		d.ok = s.attempt(ctx, id)
-		d.end = time.Now()
-		s.mu.Lock()
-		s.all = append(s.all, d)
-		s.mu.Unlock()
+		s.record(d)
 		if d.ok {
 			return
 		}
@@ -108,9 +105,19 @@ func (s *sender) one(ctx context.Context, id string) {
 	}
 }
 
+// record records a delivery that ends now.
+func (s *sender) record(d delivery) {
+	d.end = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, d)
+}
+
+func body(id string) []byte { return fmt.Appendf(nil, `{"id":%q,"amount":100}`, id) }
+
 func (s *sender) attempt(ctx context.Context, id string) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url,
-		strings.NewReader(fmt.Sprintf(`{"id":%q,"amount":100}`, id)))
+		bytes.NewReader(body(id)))
 	if err != nil {
 		return false
 	}
@@ -146,16 +153,13 @@ func (s *sender) produce(ctx context.Context, o *Options, ids []string, last tim
 	for _, id := range ids {
 		_ = backoff.Sleep(ctx, pause)
 		d := delivery{id: id, begun: time.Now(), ok: true}
-		err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(id),
-			Value:   fmt.Appendf(nil, `{"id":%q,"amount":100}`, id),
+		err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(id), Value: body(id),
 			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}).FirstErr()
 		if err != nil {
 			return fmt.Errorf("--topic %s: %w", o.Topic,
 				server.Unanswered(err, o.Kafka.Brokers...))
 		}
-		s.mu.Lock()
-		s.all = append(s.all, d)
-		s.mu.Unlock()
+		s.record(d)
 	}
 	return nil
 }
