@@ -41,13 +41,11 @@ func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, e
 	}
 	t := &topic{options: o, client: client, ends: map[int32]int64{}}
 	if err := t.bounds(opening, kadm.NewClient(client), next); err != nil {
-		t.close()
+		client.Close()
 		return nil, err
 	}
 	return t, nil
 }
-
-func (t *topic) close() { t.client.Close() }
 
 func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]int64) error {
 	name := t.options.Topic

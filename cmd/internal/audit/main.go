@@ -60,12 +60,9 @@ func (o *Options) read(ctx context.Context, s *state, errOut io.Writer) (complet
 		if err != nil {
 			return false, err
 		}
-		defer t.close()
-		left = t.left
+		defer t.client.Close()
+		left = min(t.left, int64(o.Max))
 		read = func(yield func(*message) bool) (bool, error) { return t.read(ctx, s.Next, yield) }
-	}
-	if left > int64(o.Max) {
-		left = int64(o.Max)
 	}
 	meter := progress.Start(errOut, "reading", left)
 	defer meter.Stop()

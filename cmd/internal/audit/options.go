@@ -210,14 +210,12 @@ func (o *Options) checkPattern() (err error) {
 func (o *Options) checkTable() error {
 	for flag, name := range map[string]string{"table": o.Table, "id": o.ID, "time": o.Time,
 		"payload": o.Payload} {
-		if flag == "table" && len(parts(name)) > 2 || strings.ContainsAny(name, "\"`\x00") {
+		if flag == "table" && strings.Count(name, ".") > 1 || strings.ContainsAny(name, "\"`\x00") {
 			return fmt.Errorf("--%s is %q, which is not a name", flag, name)
 		}
 	}
 	return o.Server.CheckSQL()
 }
-
-func parts(name string) []string { return strings.Split(name, ".") }
 
 // source names the source for people.
 func (o *Options) source() string {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/sqladapter"
@@ -46,18 +47,15 @@ func (o *Options) readTable(ctx context.Context, yield func(*message) bool) (don
 
 // query selects the id, and the time and the payload, or NULL for these.
 func (o *Options) query() string {
-	columns := ""
-	for i, column := range []string{o.ID, o.Time, o.Payload} {
-		if i > 0 {
-			columns += ", "
-		}
+	columns := []string{o.ID, o.Time, o.Payload}
+	for i, column := range columns {
 		if column == "" || column == none {
-			columns += "NULL"
-			continue
+			columns[i] = "NULL"
+		} else {
+			columns[i] = o.quote(column)
 		}
-		columns += o.quote(column)
 	}
-	return "SELECT " + columns + " FROM " + o.quote(o.Table)
+	return "SELECT " + strings.Join(columns, ", ") + " FROM " + o.quote(o.Table)
 }
 
 // quote quotes a name that check has validated.
@@ -66,14 +64,7 @@ func (o *Options) quote(name string) string {
 	if o.Server.Dialect() == sqladapter.Postgres {
 		q = `"`
 	}
-	quoted := ""
-	for i, part := range parts(name) {
-		if i > 0 {
-			quoted += "."
-		}
-		quoted += q + part + q
-	}
-	return quoted
+	return q + strings.ReplaceAll(name, ".", q+"."+q) + q
 }
 
 func (o *Options) scan(rows *sql.Rows, m *message) error {

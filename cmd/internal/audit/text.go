@@ -51,8 +51,7 @@ func (r *Report) reach() string {
 	if r.From.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf(" in %s, to %s", age(r.To.Sub(r.From).Milliseconds()),
-		r.To.Format(time.RFC3339))
+	return fmt.Sprintf(" in %s, to %s", r.Covers(), r.To.Format(time.RFC3339))
 }
 
 // barWidth is the length of the longest bar, and barPlace the width of what stands before it.

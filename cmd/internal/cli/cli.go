@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -56,12 +56,8 @@ type Command struct {
 
 // ExitCodes returns all codes with their meanings.
 func (c *Command) ExitCodes() map[int]string {
-	all := make(map[int]string)
-	for _, codes := range []map[int]string{usual, c.Exits} {
-		for code, meaning := range codes {
-			all[code] = meaning
-		}
-	}
+	all := maps.Clone(usual)
+	maps.Copy(all, c.Exits)
 	return all
 }
 
@@ -227,15 +223,11 @@ func explain(c *cobra.Command, err error) error {
 			return fmt.Errorf("-%s: the names of flags have two dashes: --%s", name, name)
 		}
 	}
-	near := &cobra.Command{SuggestionsMinimumDistance: 2}
+	near := &cobra.Command{}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		near.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 	})
-	if found := near.SuggestionsFor(name); len(found) > 0 {
-		slices.Sort(found)
-		return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(found, " or --"))
-	}
-	return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
+	return suggest(err, near, "--", name, c.CommandPath()+" --help lists the flags")
 }
 
 // WriteJSON writes a value as JSON for programs.

@@ -53,11 +53,9 @@ func (f *Flags) take(from map[string]setting) error {
 			excluded[other] = excluded[other] || f.Changed(name)
 		}
 	}
-	stronger := make(map[string]bool)
-	f.Visit(func(flag *pflag.Flag) { stronger[flag.Name] = true })
 	for _, name := range f.settings {
 		s, found := from[name]
-		if !found || excluded[name] || stronger[name] {
+		if !found || excluded[name] || f.Changed(name) {
 			continue
 		}
 		f.sources[name] = s.source

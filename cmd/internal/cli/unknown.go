@@ -40,10 +40,17 @@ func unknown(c *cobra.Command, err error) error {
 	if !c.HasSubCommands() { // help
 		c = c.Root()
 	}
+	return suggest(fmt.Errorf("unknown command %q", name), c, "", name,
+		c.CommandPath()+" --help lists the commands")
+}
+
+// suggest extends an error by the names below c that may be meant, or else by where they are listed.
+func suggest(err error, c *cobra.Command, dashes, name, listed string) error {
 	c.SuggestionsMinimumDistance = 2
-	if found := c.SuggestionsFor(name); len(found) > 0 {
-		slices.Sort(found)
-		return fmt.Errorf("unknown command %q; did you mean %s?", name, strings.Join(found, " or "))
+	found := c.SuggestionsFor(name)
+	if len(found) == 0 {
+		return fmt.Errorf("%w; %s", err, listed)
 	}
-	return fmt.Errorf("unknown command %q; %s --help lists the commands", name, c.CommandPath())
+	slices.Sort(found)
+	return fmt.Errorf("%w; did you mean %s%s?", err, dashes, strings.Join(found, " or "+dashes))
 }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -100,18 +100,8 @@ func (o *Options) check() error {
 	case keys*(1+o.Spare) > maxKeys:
 		return fmt.Errorf("--rate, --dup, --window and --spare make %.3g new keys a window; up to %.0e can be planned for one deployment", keys*(1+o.Spare), maxKeys)
 	}
-	if problem := o.prefixProblem(); problem != nil {
-		return fmt.Errorf("--prefix: %w", problem)
-	}
-	return nil
-}
-
-// prefixProblem applies redisadapter's own rule.
-func (o *Options) prefixProblem() error {
-	if o.Prefix == "" || len(o.Prefix) > 64 ||
-		strings.Trim(o.Prefix,
-			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" {
-		return fmt.Errorf("%q is not 1-64 bytes of letters, digits, '_', '.', '-'", o.Prefix)
+	if problem := redisscript.PrefixProblem(o.Prefix); problem != "" {
+		return fmt.Errorf("--prefix %s", problem)
 	}
 	return nil
 }

@@ -122,11 +122,8 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	} else {
 		err = r.print(s)
 	}
-	switch {
-	case err != nil:
-		return err
-	case !r.Right():
+	if err == nil && !r.Right() {
 		return cli.Fail(cli.No, nil)
 	}
-	return nil
+	return err
 }

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,11 +76,8 @@ func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, t
 		if err != nil {
 			return nil, "", err
 		}
-		p.addr = u.Host
-		if u.Port() == "" {
-			p.addr = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80",
-				"https": "443"}[u.Scheme])
-		}
+		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		p.addr = net.JoinHostPort(u.Hostname(), port)
 		return p, o.URL, nil
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
