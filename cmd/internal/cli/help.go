@@ -73,7 +73,8 @@ func listCommands(out io.Writer, c *cobra.Command, width int) {
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {
 			const column = 14
-			fmt.Fprintf(out, "  %-*s%s\n", column-2, sub.Name(), wrap(sub.Short, width, column, column))
+			fmt.Fprintf(out, "  %-*s%s\n", column-2, sub.Name(),
+				wrap(sub.Short, width, column, column))
 		}
 	}
 }

@@ -91,7 +91,8 @@ func TestLines(t *testing.T) {
 func TestWidth(t *testing.T) {
 	t.Setenv("COLUMNS", "")
 	terminal := Standard().Width
-	for columns, want := range map[string]int{"61": 61, "0": terminal, "-1": terminal, "x": terminal} {
+	for columns, want := range map[string]int{"61": 61, "0": terminal, "-1": terminal,
+		"x": terminal} {
 		t.Setenv("COLUMNS", columns)
 		assert.Equal(t, want, Standard().Width, columns)
 	}

@@ -44,7 +44,7 @@ func unknown(c *cobra.Command, err error) error {
 		c.CommandPath()+" --help lists the commands")
 }
 
-// suggest extends an error by the names below c that may be meant, or else by where they are listed.
+// suggest extends an error by the names below c that may be meant, or by where they are listed.
 func suggest(err error, c *cobra.Command, dashes, name, listed string) error {
 	c.SuggestionsMinimumDistance = 2
 	found := c.SuggestionsFor(name)

@@ -344,11 +344,11 @@ func TestText(t *testing.T) {
 func TestNarrowFinding(t *testing.T) {
 	var out bytes.Buffer
 	f := &Diagnostic{Severity: warning, Code: "redis/eviction", Server: "127.0.0.1:6379",
-		Detail: "maxmemory-policy is allkeys-lru", Why: "a full server drops records, and runs again",
+		Detail: "maxmemory-policy is allkeys-lru", Why: "a full server drops keys, and runs again",
 		Fix: "CONFIG SET maxmemory-policy noeviction"}
 	require.NoError(t, f.write(&cli.Streams{Out: &out, Width: 50, Color: true}))
 	assert.Equal(t, "\x1b[33mwarning\x1b[0m  redis/eviction at 127.0.0.1:6379:\n"+
 		"         maxmemory-policy is allkeys-lru\n"+
-		"         why: a full server drops records, and\n           runs again\n"+
+		"         why: a full server drops keys, and runs\n           again\n"+
 		"         fix: CONFIG SET maxmemory-policy\n           noeviction\n", out.String())
 }

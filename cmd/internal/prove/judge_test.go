@@ -45,8 +45,9 @@ func TestJudge(t *testing.T) {
 
 // A narrow terminal gets the words of a wide one in lines that fit.
 func TestNarrowTerminal(t *testing.T) {
-	r := &Report{Program: []string{"./service", "--queue", "orders"}, Seed: 1<<64 - 1, Messages: 300,
-		Deliveries: 412, Kills: 20, Once: 295, Lost: []Wrong{{"m-00000a-17", 0, []int{3, 14}}},
+	r := &Report{Program: []string{"./service", "--queue", "orders"}, Seed: 1<<64 - 1,
+		Messages: 300, Deliveries: 412, Kills: 20, Once: 295,
+		Lost: []Wrong{{"m-00000a-17", 0, []int{3, 14}}},
 		Doubled: []Wrong{{"m-00000a-1", 2, []int{}}, {"m-00000a-2", 2, []int{20}},
 			{"m-00000a-3", 3, []int{1}}}, Unsent: []string{"m-00000a-299"}}
 	text := func(s cli.Streams) string {
@@ -55,8 +56,8 @@ func TestNarrowTerminal(t *testing.T) {
 		require.NoError(t, r.print(&s))
 		return out.String()
 	}
-	const summary = "The program loses messages. The program doubles messages, 1 of them without a " +
-		"kill. The program leaves messages without an answer.\n"
+	const summary = "The program loses messages. The program doubles messages, 1 of them without " +
+		"a kill. The program leaves messages without an answer.\n"
 	assert.Equal(t, `./service --queue orders: 300 messages in 412 deliveries, 20 kills, `+
 		`--seed 18446744073709551615
 effect            messages  examples

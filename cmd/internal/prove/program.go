@@ -48,7 +48,8 @@ func (p *program) start(ctx context.Context) error {
 		_ = cmd.Wait() // ProcessState tells
 		p.mu.Lock()
 		if p.cmd == cmd {
-			p.died = fmt.Errorf("the program has ended by itself: %v%s", cmd.ProcessState, p.printed())
+			p.died = fmt.Errorf("the program has ended by itself: %v%s", cmd.ProcessState,
+				p.printed())
 		}
 		p.mu.Unlock()
 		close(ended)
