@@ -98,7 +98,12 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		about = append(about, server.Kind)
 	}
 	r.Machine = strings.Join(about, ", ")
-	defer startProfile(o.CPUProfile)()
+	if o.CPUProfile != "" { // its samples have the label "side"
+		file := must.Get(os.Create(o.CPUProfile))
+		b.Defer(file.Close)
+		must.Do(pprof.StartCPUProfile(file))
+		defer pprof.StopCPUProfile()
+	}
 	b.Scale, b.Progress = o.Scale, progress
 	r.Rows, err = b.Run(ctx, groups)
 	return r, err
@@ -122,20 +127,6 @@ func (b *Bench) choose(o Options) (chosen []Group) {
 	}
 	must.True(len(chosen) > 0, "no workload matches -run %q on these servers: see -list", o.Run)
 	return chosen
-}
-
-// startProfile starts a CPU profile, if a file is named. Its samples have the label "side". end
-// writes it.
-func startProfile(name string) (end func()) {
-	if name == "" {
-		return func() {}
-	}
-	file := must.Get(os.Create(name))
-	must.Do(pprof.StartCPUProfile(file))
-	return func() {
-		pprof.StopCPUProfile()
-		must.Do(file.Close())
-	}
 }
 
 // Runner measures groups.

@@ -266,17 +266,15 @@ func compareCallers(s *harness.Setup, title string, n int) {
 // busy adds a lone caller on a machine whose other core is busy, as cores of a loaded server are.
 // Here the caller pays for waking other goroutines and threads; with an idle core it does not.
 func (e *env) busy(all *harness.Groups) {
-	all.Add("callers-busy", 1, "lone caller, new key, other core busy", e.openBusy)
-}
-
-func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
-	server.Busy(s)
-	full := []work.Layout{work.Full}
-	s.Compare(work.Full.Name, plainSide).Wants(">= 0.93x (stretch 1x)")
-	s.Compare(work.Full.Name, plainSide).Called("lone caller, other core busy, client CPU").
-		In(harness.ClientMicros).Wants("<= 1.15x (stretch 1x)")
-	s.Compare(rueidisWait, plainSide)
-	openCallers(ctx, s, e.redis.Addr, 1, full)
+	const title = "lone caller, new key, other core busy"
+	all.Add("callers-busy", 1, title, func(ctx context.Context, s *harness.Setup) {
+		server.Busy(s)
+		s.Compare(work.Full.Name, plainSide).Wants(">= 0.93x (stretch 1x)")
+		s.Compare(work.Full.Name, plainSide).Called("lone caller, other core busy, client CPU").
+			In(harness.ClientMicros).Wants("<= 1.15x (stretch 1x)")
+		s.Compare(rueidisWait, plainSide)
+		openCallers(ctx, s, e.redis.Addr, 1, []work.Layout{work.Full})
+	})
 }
 
 // delayed adds workloads with a server that is 2 ms away, behind a proxy: the network decides the

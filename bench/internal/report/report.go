@@ -197,44 +197,45 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 	return l.Series
 }
 
-// The pages below docs that have tables of results. One has a table for each area; the others are
-// about the filter and about long runs under faults.
+// The pages that have tables of results, relative to the folder docs. Benchmarks has a table for each
+// area, Bloom is about the filter, Faults about long runs under faults, and Compare about other
+// libraries. The table of Readme has one row for each of five areas.
 const (
 	Benchmarks = "evidence/benchmarks.md"
 	Bloom      = "evidence/bloom.md"
 	Faults     = "evidence/faults.md"
+	Compare    = "compare.md"
+	Readme     = "../README.md"
 )
 
 // Update returns a page of docs with new tables from a folder of results. The page Benchmarks has a
 // table for each area.
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
-	file := func(area string) string { return filepath.Join(results, area+".json") }
-	if name == Readme {
-		return replace(page, "headlines", "*", headlineTable(results)), nil
-	}
-	if name == Compare {
-		peers := must.Get(harness.Read(file("redis")))
-		return replace(page, "peers", peers.Area, peerTable(peers)), nil
-	}
-	if name == Bloom {
-		bloom := must.Get(harness.Read(file("bloom")))
+	from := folder(results)
+	switch name {
+	case Readme:
+		page = replace(page, "headlines", "*", filled("headlines", from))
+	case Compare:
+		page = replace(page, "peers", "redis", filled("peers", from.run("redis")))
+	case Bloom:
+		bloom := from.run("bloom")
 		for _, table := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
 			"layered", "front", "goals that are missed"} {
-			page = replace(page, table, bloom.Area, filled(table, run{bloom}))
+			page = replace(page, table, "bloom", filled(table, bloom))
 		}
-		return page, nil
-	}
-	if name == Faults {
+	case Faults:
 		var torture Torture
-		if err := harness.ReadJSON(file("torture"), &torture); !errors.Is(err, os.ErrNotExist) {
-			must.Do(err)
-			page = replace(page, "table", torture.Area, torture.table())
-		} // otherwise there was no long run
-		return page, nil
-	}
-	for _, area := range areas {
-		page = replace(page, "table", area, table(must.Get(harness.Read(file(area)))))
+		err := harness.ReadJSON(from.file("torture"), &torture)
+		if errors.Is(err, os.ErrNotExist) {
+			break // there was no long run
+		}
+		must.Do(err)
+		page = replace(page, "table", "torture", filled("torture", torture))
+	default:
+		for _, area := range areas {
+			page = replace(page, "table", area, table(from.run(area).Results))
+		}
 	}
 	return page, nil
 }
@@ -274,13 +275,8 @@ type TortureRow struct {
 	OK                              bool
 }
 
-// table has a line per scenario.
-func (t Torture) table() string {
-	head := fmt.Sprintf("Commit %s, %s; %s.\n\n", t.Commit, t.Machine, cell(listed(t.Versions)))
-	return head + filled("torture", t.scenarios())
-}
-
-func (t Torture) scenarios() (all []TortureRow) {
+// Scenarios adds up the rows of each scenario.
+func (t Torture) Scenarios() (all []TortureRow) {
 	byName := map[string][]TortureRow{}
 	for _, r := range t.Rows {
 		byName[r.Scenario] = append(byName[r.Scenario], r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/template"
@@ -23,7 +24,8 @@ var tables = template.Must(template.New("").Funcs(template.FuncMap{
 	"row": row, "number": number, "ratio": ratio, "micros": micros, "span": span,
 	"ids":     func(n float64) string { return harness.Short(int(n)) },
 	"reached": reached, "spread": spread, "status": status, "value": valueOf, "stream": stream,
-	"faults": listed[int], "after": strings.TrimPrefix,
+	"faults": listed[int], "versions": listed[string], "after": strings.TrimPrefix,
+	"clients": clients, "rounds": rounds, "joined": strings.Join,
 	"cpu": func(r harness.Row) string { return number(r.ServerUS) + " + " + number(r.ClientUS) },
 }).Parse(tablesText))
 
@@ -82,16 +84,11 @@ func (r run) Of(families ...string) (rows []harness.Row) {
 // table returns the table for docs/evidence/benchmarks.md: the rows with a goal. The page of
 // results has the others.
 func table(r harness.Results) string {
-	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n",
-		r.Commit, r.Machine, clients(r), rounds(r))
-	if len(r.LeftOut) > 0 {
-		text += fmt.Sprintf("Left out: %s.\n", strings.Join(r.LeftOut, "; "))
-	}
 	name := r.Area
 	if tables.Lookup(name) == nil {
 		name = "goals"
 	}
-	return text + "\n" + filled(name, run{r})
+	return filled("head", run{r}) + filled(name, run{r})
 }
 
 // Tabled reports whether a row is in the table. The filter has many rows about allocations: the
@@ -254,6 +251,36 @@ func (r run) Ratio(like harness.Row, side, against string) string {
 	default:
 		return ratio(row.Ratio) + " (missed: " + string(row.Goal) + ")"
 	}
+}
+
+// Peer returns a table line of a side's keys per second, for each number of callers.
+func (r run) Peer(text, side string) string {
+	cells := []any{text}
+	for _, callers := range []float64{1, 16, 128} {
+		like := harness.Row{Workload: "peers", X: callers, Unit: harness.Rate.Unit}
+		found := r.Find(like, side, "")
+		must.True(found.Name != "", "report: %s.json has no peer %q", r.Area, side)
+		cells = append(cells, number(found.Value))
+	}
+	return row(cells...)
+}
+
+// folder is the path of a folder of results.
+type folder string
+
+func (f folder) file(area string) string { return filepath.Join(string(f), area+".json") }
+
+func (f folder) run(area string) run { return run{must.Get(harness.Read(f.file(area)))} }
+
+// Headline returns a line of README's table: the row of an area's results that compares side with
+// rival in a unit, and the names for the table.
+func (f folder) Headline(work, against, area, name, side, rival, unit string) string {
+	r := f.run(area)
+	i := slices.IndexFunc(r.Rows, func(row harness.Row) bool {
+		return row.Name == name && row.Side == side && row.Against == rival && row.Unit == unit
+	})
+	must.True(i >= 0, "report: %s.json has no row of %q compared with %q", area, name, rival)
+	return row(work, valueOf(r.Rows[i]), against, spread(r.Rows[i]), r.Commit)
 }
 
 // Lookups compares the lookups in SQL with and without a filter, at a row's share of duplicates.

@@ -214,8 +214,8 @@ const nodes = 3
 // Broker is a running Kafka.
 type Broker struct {
 	harness.Server
-	Addrs []string // host:port of its nodes
-	Close func() error
+	harness.Cleanup          // stops what was started
+	Addrs           []string // host:port of its nodes
 
 	pid int // of its own process; 0: none, or not a process of ours
 }
@@ -223,7 +223,7 @@ type Broker struct {
 // ConnectBroker uses a running Kafka. The benchmarks create and remove their topics there.
 func ConnectBroker(addrs ...string) *Broker {
 	return &Broker{Server: harness.Server{Name: "kafka", Kind: "a Kafka that others use"},
-		Addrs: addrs, Close: func() error { return nil }}
+		Addrs: addrs}
 }
 
 // EmbedBroker starts an embedded cluster in this process: its work counts as work of the client.
@@ -231,7 +231,7 @@ func EmbedBroker() *Broker {
 	cluster := must.Get(kfake.NewCluster(kfake.NumBrokers(nodes)))
 	b := ConnectBroker(cluster.ListenAddrs()...)
 	b.Kind = "embedded broker (kfake) in the client's process"
-	b.Close = func() error { cluster.Close(); return nil }
+	b.Defer(func() error { cluster.Close(); return nil })
 	return b
 }
 
@@ -257,11 +257,11 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	b = ConnectBroker()
 	b.Kind = fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
 	b.pid = cmd.Process.Pid
-	b.Close = func() error {
+	b.Defer(func() error {
 		_ = stdin.Close() // this ends the program; if it does not read its input, it is killed
 		defer time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 		return cmd.Wait()
-	}
+	})
 	// If the program prints nothing, this timer kills it, and then the pipe ends.
 	defer time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')

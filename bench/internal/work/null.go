@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -13,6 +12,8 @@ import (
 // measures what the Deduper itself costs. It reuses the slices of answers that its caller gives
 // back to Recycle.
 type NullStore struct {
+	dedup.Store // nil: whatever else is called is a failure
+
 	mu    sync.Mutex
 	slabs [][]driver.Answer
 }
@@ -44,16 +45,6 @@ func (s *NullStore) held(n int) []driver.Answer {
 		answers[i] = driver.Answer{Held: true, Written: true}
 	}
 	return answers
-}
-
-// Lookup implements dedup.Store: it finds nothing.
-func (s *NullStore) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
-	return make([]driver.Answer, len(ids))
-}
-
-// Forget implements dedup.Store.
-func (s *NullStore) Forget(_ context.Context, ids []driver.ID, _ time.Duration) []error {
-	return make([]error, len(ids))
 }
 
 // Recycle takes back a slice of answers.
