@@ -122,30 +122,28 @@ func (e *env) compare(ctx context.Context, s *harness.Setup, p harness.Pair, rep
 	s.Compare(p.Side, p.Against).In(harness.P50).Wants(p.Goal)
 	if !slices.ContainsFunc(s.Sides, func(has harness.Side) bool { return has.Name == p.Side }) {
 		again := replay && p.Side != bareSide && p.Side != fiberBare
-		s.Sides = append(s.Sides, e.newParty(ctx, s, p.Side, again, s.Multiple).side())
+		s.Sides = append(s.Sides, e.newParty(ctx, s, p.Side, again).side())
 	}
 }
 
-// party is one side: a site, and the connections to it.
+// party is one side: a site, and Multiple connections to it.
 type party struct {
 	*harness.Setup
 	*env
 
-	name    string
-	callers int
-	addr    string       // of the site
-	runs    atomic.Int64 // of the handler
-	conns   []*conn
-	again   bool // every key is sent before the timing, and replayed in it
+	name  string
+	addr  string       // of the site
+	runs  atomic.Int64 // of the handler
+	conns []*conn
+	again bool // every key is sent before the timing, and replayed in it
 	// known prepares the replay for the sites without a middleware, which measure the limits.
 	known func(context.Context, []string)
 }
 
-func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again bool,
-	callers int) *party {
-	p := &party{Setup: s, env: e, name: name, callers: callers, again: again}
+func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again bool) *party {
+	p := &party{Setup: s, env: e, name: name, again: again}
 	openers[name](ctx, p)
-	for range callers {
+	for range p.Multiple {
 		c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour,
 			ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
 		c.req.SetRequestURI("http://" + p.addr + "/charges")
@@ -328,8 +326,8 @@ func (p *party) behind(ctx context.Context, run httpadapter.Runner,
 // raw does only the round trips that every middleware over Redis needs: claim and record or, for a
 // replay, a lookup of the record.
 func raw(ctx context.Context, p *party) {
-	pool := make(chan *resp.Conn, p.callers)
-	for _, c := range work.DialRaw(ctx, p.Setup, p.redis.Addr, p.callers) {
+	pool := make(chan *resp.Conn, p.Multiple)
+	for _, c := range work.DialRaw(ctx, p.Setup, p.redis.Addr, p.Multiple) {
 		pool <- c
 	}
 	const token = "0123456789abcdef0123456789ab"
@@ -363,16 +361,13 @@ func insert(r *http.Request, tx *sql.Tx) error {
 
 // database opens a pool for the callers, and creates the tables.
 func (p *party) database(ctx context.Context) *sql.DB {
-	db := p.postgres.Pool(p.callers)
+	db := p.postgres.Pool(p.Multiple)
 	p.Defer(db.Close)
-	for _, table := range []string{
-		`bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
-			`key text NOT NULL, account text NOT NULL, amount bigint NOT NULL)`,
-		`bench_http_records (key text PRIMARY KEY, answer text NOT NULL, ` +
-			`made timestamptz NOT NULL DEFAULT now())`,
-	} {
-		must.Get(db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+table))
-	}
+	must.Get(db.ExecContext(ctx, `
+		CREATE TABLE IF NOT EXISTS bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY
+			PRIMARY KEY, key text NOT NULL, account text NOT NULL, amount bigint NOT NULL);
+		CREATE TABLE IF NOT EXISTS bench_http_records (key text PRIMARY KEY, answer text NOT NULL,
+			made timestamptz NOT NULL DEFAULT now())`))
 	return db
 }
 
@@ -381,14 +376,13 @@ func atomicSQL(ctx context.Context, p *party) {
 	marks := must.Get(sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
 		Namespace: "bench-http", Window: window, Table: "bench_http_marks"}))
 	must.Do(marks.Migrate(ctx, db))
-	p.behind(ctx, must.Get(marks.Runner(db)),
-		func(r *http.Request) error {
-			tx, ok := sqladapter.TxFrom(r.Context())
-			if !ok {
-				return errors.New("httpbench: no transaction")
-			}
-			return insert(r, tx)
-		})
+	p.behind(ctx, must.Get(marks.Runner(db)), func(r *http.Request) error {
+		tx, ok := sqladapter.TxFrom(r.Context())
+		if !ok {
+			return errors.New("httpbench: no transaction")
+		}
+		return insert(r, tx)
+	})
 }
 
 // byHand is the transaction that people write themselves: a record with a unique key, the effect,

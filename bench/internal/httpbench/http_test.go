@@ -32,9 +32,9 @@ func TestSides(t *testing.T) {
 }
 
 func opened(t *testing.T, side string) *party {
-	s := &harness.Setup{}
+	s := &harness.Setup{Multiple: 1}
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
-	return (&env{}).newParty(t.Context(), s, side, false, 1)
+	return (&env{}).newParty(t.Context(), s, side, false)
 }
 
 // If a key is known that should be new, or new that should be known, the run returns an error and

@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
 )
 
 // embedded is an environment in which a test can run every workload: small, and without other
@@ -29,6 +30,13 @@ func embedded(t *testing.T) *env {
 		gap: 256, meter: harness.Meter{ServerCPU: redis.CPU(), BrokerCPU: b.CPU()}}
 }
 
+// opened is a setup that is closed with the test.
+func opened(t *testing.T) *harness.Setup {
+	s := &harness.Setup{}
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
 // Every side handles every message of the log, new or duplicate, and counts it once. Only new
 // messages have an effect.
 func TestSidesCountEveryMessageOnce(t *testing.T) {
@@ -37,7 +45,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 	for range 2 {
 		log.IDs = append(log.IDs, harness.Recent(2*e.gap+100, 50, e.gap))
 	}
-	e.broker.Write(t.Context(), log)
+	e.broker.Write(t.Context(), opened(t), log)
 	for _, s := range (point{partitions: 4, value: 100}).sides() {
 		t.Run(s.name, func(t *testing.T) {
 			require.NoError(t, must.Try(func() {
@@ -77,7 +85,7 @@ var messages = harness.Messages.Unit
 func TestFastPartitionAloneCounts(t *testing.T) {
 	e := embedded(t)
 	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
-	e.write(t.Context(), &harness.Setup{}, log)
+	e.broker.Write(t.Context(), opened(t), log)
 	require.NoError(t, must.Try(func() {
 		e.consume(t.Context(), side{nextSide, fastOnly}, log, noEffect,
 			func(ctx context.Context, done *atomic.Int64) { await(ctx, done, 50) })
@@ -108,7 +116,7 @@ func TestPairs(t *testing.T) {
 				goals[pair.Side]++
 			}
 		}
-		assert.Equal(t, 1, goals[adapterSide("full")], p.title())
+		assert.Equal(t, 1, goals[adapterSide(work.Full)], p.title())
 	}
 }
 

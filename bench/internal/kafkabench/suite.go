@@ -59,17 +59,11 @@ const (
 	unclaimedSide = "adapter, unclaimed"
 )
 
-func redisSide(layout string) string { return "Redis batches, " + layout }
+func redisSide(l work.Layout) string { return "Redis batches, " + shortName(l) }
 
-func adapterSide(layout string) string { return "adapter, " + layout }
+func adapterSide(l work.Layout) string { return "adapter, " + shortName(l) }
 
-// layouts are the layouts that are measured: a fast one at every point, and the smallest one only
-// where little else runs.
-var layouts = []struct {
-	name   string
-	layout work.Layout
-	detail bool // only at one point
-}{{"full", work.Full, false}, {"compact", work.Compact, true}}
+func shortName(l work.Layout) string { return strings.TrimPrefix(l.Name, "onceward ") }
 
 type point struct {
 	partitions, value, share int // share: percent of duplicates
@@ -81,6 +75,15 @@ func (p point) title() string {
 
 // central reports whether this is the point with the most comparisons; a quick run includes it.
 func (p point) central() bool { return p == point{partitions: 4, value: 100} }
+
+// layouts are the layouts that are measured: a fast one at every point, and the smallest one only
+// where little else runs.
+func (p point) layouts() []work.Layout {
+	if p.central() {
+		return work.Layouts
+	}
+	return []work.Layout{work.Full}
+}
 
 // points combines all shares of duplicates with 100 B, and no duplicates with 1 kB: the size of the
 // value only changes what a new message costs.
@@ -107,7 +110,7 @@ func (e *env) groups() (all harness.Groups) {
 
 func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 	log := e.log(p)
-	e.write(ctx, s, log)
+	e.broker.Write(ctx, s, log)
 	p.compare(s)
 	for _, one := range p.sides() {
 		s.Sides = append(s.Sides, e.timed(one, log))
@@ -118,31 +121,25 @@ func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 func (p point) sides() []side {
 	sides := []side{{bareSide, bare}, {naiveSide, naive}, {byHandSide, byHand},
 		{unclaimedSide, unclaimed}}
-	for _, l := range layouts {
-		if !l.detail || p.central() {
-			sides = append(sides, side{redisSide(l.name), redisOnly(l.layout)},
-				side{adapterSide(l.name), adapter(l.layout)})
-		}
+	for _, l := range p.layouts() {
+		sides = append(sides, side{redisSide(l), redisOnly(l)}, side{adapterSide(l), adapter(l)})
 	}
 	return sides
 }
 
 func (p point) compare(s *harness.Setup) {
 	s.Metric = harness.Messages
-	for _, l := range layouts {
-		if l.detail && !p.central() {
-			continue
-		}
-		goals := p.central() && !l.detail // compared with loops that are written by hand
-		ours := adapterSide(l.name)
-		s.Compare(ours, bareSide).Wants(">= 0.8x (stretch 0.9x)").Or = redisSide(l.name)
+	for _, l := range p.layouts() {
+		goals := p.central() && l == work.Full // compared with loops that are written by hand
+		ours := adapterSide(l)
+		s.Compare(ours, bareSide).Wants(">= 0.8x (stretch 0.9x)").Or = redisSide(l)
 		s.Compare(ours, naiveSide).Wants(harness.When(goals, ">= 6x (stretch 9x)"))
 		s.Compare(ours, byHandSide).Wants(harness.When(goals, ">= 0.65x (stretch 0.8x)"))
 		if goals {
 			s.Compare(ours, byHandSide).Called(p.title() + ", client CPU").In(harness.ClientMicros).
 				Wants("<= 5.5 us (stretch 4.5 us)")
 		}
-		s.Compare(redisSide(l.name), "")
+		s.Compare(redisSide(l), "")
 	}
 	s.Compare(unclaimedSide, bareSide)
 	for _, side := range []string{bareSide, naiveSide, byHandSide} {
@@ -269,7 +266,7 @@ func (e *env) neighbors(all *harness.Groups) {
 		fast := harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)
 		add := func(name string, slow []string) {
 			log := e.newLog(100, [][]string{slowNumber: slow, 1: fast})
-			e.write(ctx, s, log)
+			e.broker.Write(ctx, s, log)
 			s.Sides = append(s.Sides, e.timed(side{name, fastOnly}, log))
 		}
 		add(aloneSide, nil)
@@ -303,7 +300,7 @@ func (e *env) latency(all *harness.Groups) {
 			return s.Compare(side, against).Called(title + ", p50 from send to handler").
 				In(harness.P50)
 		}
-		ours := side{adapterSide(layouts[0].name), adapter(layouts[0].layout)}
+		ours := side{adapterSide(work.Full), adapter(work.Full)}
 		add(ours.name, byHandSide).Wants("<= 1.1x (stretch 0.9x)")
 		add(byHandSide, "")
 		for _, one := range []side{{byHandSide, byHand}, ours} {
@@ -322,7 +319,7 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 	setup := &harness.Setup{}
 	defer func() { must.Do(setup.Close()) }()
 	log := e.newLog(100, make([][]string, partitions))
-	e.write(ctx, setup, log)
+	e.broker.Write(ctx, setup, log)
 	for i := range log.IDs {
 		log.IDs[i] = harness.FreshKeys(n)
 	}
@@ -346,16 +343,15 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 		must.Do(producer.ProduceSync(ctx, log.Message(partition, i)).FirstErr())
 		must.Do(backoff.Sleep(ctx, every-time.Since(began)))
 	}
-	e.consume(ctx, s, log, arrive,
-		func(ctx context.Context, done *atomic.Int64) {
-			for i := range partitions * n {
-				send(i%partitions, i/partitions)
-				if i == partitions-1 { // now the group has formed
-					await(ctx, done, partitions)
-				}
+	e.consume(ctx, s, log, arrive, func(ctx context.Context, done *atomic.Int64) {
+		for i := range partitions * n {
+			send(i%partitions, i/partitions)
+			if i == partitions-1 { // now the group has formed
+				await(ctx, done, partitions)
 			}
-			await(ctx, done, log.Size())
-		})
+		}
+		await(ctx, done, log.Size())
+	})
 	want := partitions * (n - 1)
 	must.True(len(took) == want, "kafkabench: %d latencies of %d messages", len(took), want)
 	sample.Rate = float64(time.Second / every)
@@ -365,9 +361,4 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 
 func (e *env) newLog(size int, ids [][]string) server.Log {
 	return server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: size, Keys: 1000, IDs: ids}
-}
-
-func (e *env) write(ctx context.Context, s *harness.Setup, log server.Log) {
-	s.Defer(func() error { return e.broker.Remove(context.WithoutCancel(ctx), log.Topic) })
-	e.broker.Write(ctx, log)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/harness"
 )
 
 // TestMain also lets this program be the broker's process.
@@ -32,11 +34,12 @@ func TestStartBroker(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, b.Addrs, nodes)
 	log := Log{Topic: "t", IDs: [][]string{{"a", "b", "c"}, nil, {"d"}}, ValueSize: 30, Keys: 2}
-	b.Write(t.Context(), log)
+	setup := &harness.Setup{}
+	b.Write(t.Context(), setup, log)
 	for partition, ids := range log.IDs {
 		wantMessages(t, b, log, int32(partition), ids)
 	}
-	require.NoError(t, b.Remove(t.Context(), log.Topic))
+	require.NoError(t, setup.Close())
 	if read := b.CPU(); read != nil {
 		used := read(t.Context())
 		assert.True(t, used > 0 && used < time.Minute, "%v", used)

@@ -303,11 +303,17 @@ func (b *Broker) Client(linger time.Duration) *kgo.Client {
 		kgo.RecordPartitioner(kgo.ManualPartitioner())))
 }
 
-// Write makes the topic and writes the log in the order of the partitions' offsets, one message of
-// each partition in turn, and waits until all messages are there.
-func (b *Broker) Write(ctx context.Context, l Log) {
+// Write makes the topic until the setup ends. It writes the log in the order of the partitions'
+// offsets, one message of each partition in turn, and waits until all messages are there.
+func (b *Broker) Write(ctx context.Context, s *harness.Setup, l Log) {
 	client := b.Client(5 * time.Millisecond)
 	defer client.Close()
+	s.DeferCtx(func(ctx context.Context) error {
+		client := b.Client(0)
+		defer client.Close()
+		gone, err := kadm.NewClient(client).DeleteTopic(ctx, l.Topic)
+		return errors.Join(err, gone.Err)
+	})
 	made := must.Get(kadm.NewClient(client).CreateTopic(ctx, int32(len(l.IDs)), 1, nil, l.Topic))
 	must.Do(made.Err)
 	var written kgo.FirstErrPromise
@@ -320,14 +326,6 @@ func (b *Broker) Write(ctx context.Context, l Log) {
 		}
 	}
 	must.Do(written.Err())
-}
-
-// Remove removes a topic.
-func (b *Broker) Remove(ctx context.Context, topic string) error {
-	client := b.Client(0)
-	defer client.Close()
-	gone, err := kadm.NewClient(client).DeleteTopic(ctx, topic)
-	return errors.Join(err, gone.Err)
 }
 
 // Message returns the n-th message of a partition.
