@@ -179,8 +179,12 @@ func (e *env) newFront(ctx context.Context, s *harness.Setup, filter bool) *laye
 func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 	over func(l *layers, name string, feed *bloom.Feed) dedup.Store) *layers {
 	name := "layer" + harness.Fresh()[:8]
-	l := &layers{records: &counted{Store: openRecords(ctx, s, e.records, name)},
-		old: harness.FreshKeys(e.oldKeys())}
+	db := e.records.Pool(8)
+	s.Defer(db.Close)
+	records := must.Get(sqlstore.New(db, sqlstore.Options{Dialect: e.records.Dialect, Table: name}))
+	s.DeferCtx(records.Drop)
+	must.Do(records.Migrate(ctx))
+	l := &layers{records: &counted{Store: records}, old: harness.FreshKeys(e.oldKeys())}
 	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute,
 		StoreTimeout: 30 * time.Second}
 	var feed *bloom.Feed
@@ -191,17 +195,6 @@ func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 	work.InBatches(1, batchIDs, fill)(ctx, &harness.Timing{Keys: l.old})
 	l.Deduper = work.Open(s, over(l, name, feed), cfg)
 	return l
-}
-
-func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
-	table string) *sqlstore.Store {
-	db := records.Pool(8)
-	s.Defer(db.Close)
-	store := must.Get(sqlstore.New(db,
-		sqlstore.Options{Dialect: records.Dialect, Table: table}))
-	s.DeferCtx(store.Drop)
-	must.Do(store.Migrate(ctx))
-	return store
 }
 
 // mix replaces a share of keys by old ones, evenly spread.

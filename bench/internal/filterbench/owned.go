@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
@@ -128,12 +127,9 @@ func (st *streamed) side(name string, c consumer, o *owner) {
 // owner adds a side whose partitions have an owner.
 func (st *streamed) owner(ctx context.Context, side string, consume func(batches) consumer) {
 	o := openOwned(ctx, st.Setup, st.e.redis.Addr, ownedOptions(ownedPlan))
-	const lease = 10 * time.Second // a third of the partition's lease
-	d := must.Get(dedup.New(o.store, dedup.Config{
-		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
-		StoreTimeout: lease / 2, SeenOnly: true,
-	}))
-	st.side(side, consume(batches{&work.Deduper{Deduper: d}, &o.origins}), o)
+	d := work.Open(st.Setup, o.store, dedup.Config{Namespace: "bench", Window: ownedWindow,
+		Hold: ownedHold, LeaseTTL: ownedLease / 3, StoreTimeout: ownedLease / 6, SeenOnly: true})
+	st.side(side, consume(batches{d, &o.origins}), o)
 }
 
 // compareOwned compares sides with the same number of exchanges; the raw commands have two.

@@ -66,28 +66,21 @@ const (
 )
 
 func (e *env) groups() (all harness.Groups) {
-	add := func(workload string, x int, title string,
-		open func(ctx context.Context, s *harness.Setup, t *tables)) {
-		all.Add(workload, x, title, func(ctx context.Context, s *harness.Setup) {
-			open(ctx, s, e.newTables(ctx, s))
-		})
-	}
 	for x, goal := range []harness.Goal{">= 50x (stretch 79x)", ">= 150x (stretch 257x)"} {
-		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
-			func(ctx context.Context, s *harness.Setup, t *tables) {
+		all.Add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
+			func(ctx context.Context, s *harness.Setup) {
 				s.MinKeys = e.least
-				t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
+				e.newTables(ctx, s).relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
 			})
 	}
 	for i, way := range []string{byPolling, bySignal, byNotifyAway} {
 		goal := []harness.Goal{"<= 15 ms", "<= 5 ms", "<= 5 ms"}[i]
-		add("wake-up", 0, "wake-up by "+way,
-			func(ctx context.Context, s *harness.Setup, t *tables) {
-				e.wakeUp(ctx, s, t, way, goal)
-			})
+		all.Add("wake-up", 0, "wake-up by "+way, func(ctx context.Context, s *harness.Setup) {
+			e.wakeUp(ctx, s, e.newTables(ctx, s), way, goal)
+		})
 	}
-	add("insert", 1, "insert, one message a transaction", insertOf(1))
-	add("insert", 100, "insert, 100 messages a transaction", insertOf(100))
+	all.Add("insert", 1, "insert, one message a transaction", e.insertOf(1))
+	all.Add("insert", 100, "insert, 100 messages a transaction", e.insertOf(100))
 	return all
 }
 
@@ -116,9 +109,9 @@ func (t *tables) exec(ctx context.Context, query string, args ...any) {
 
 func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	goal harness.Goal) {
-	t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL, `+
-		`payload text NOT NULL, published_at timestamptz)`)
-	t.exec(ctx, `CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
+	t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL,
+			payload text NOT NULL, published_at timestamptz);
+		CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
 	s.Prepared(four, t.fill, t.relays(4, rtt))
 	s.Prepared(one, t.fill, t.relays(1, rtt))
 	s.Prepared(recipeOne, t.fillMore, t.recipe(1, rtt))
@@ -137,8 +130,9 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 }
 
 // insertOf measures transactions that insert messages; each is the number per transaction.
-func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
-	return func(ctx context.Context, s *harness.Setup, t *tables) {
+func (e *env) insertOf(each int) func(context.Context, *harness.Setup) {
+	return func(ctx context.Context, s *harness.Setup) {
+		t := e.newTables(ctx, s)
 		s.Multiple = each
 		empty := func(ctx context.Context, _ *harness.Timing) {
 			t.exec(ctx, `TRUNCATE `+t.table+`, `+t.more)
@@ -153,12 +147,11 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 		side(apart, true, byNotifier)
 		side(inside, true, inTheTransaction)
 		s.Metric = harness.Relayed
-		s.Compare(apart, both).Wants(">= 0.9x").Called(
-			fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each))
-		s.Compare(inside, both).Called(
-			fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each))
-		s.Compare(both, alone).Called(
-			fmt.Sprintf("InsertTx with the effect, %d in a transaction, 8 callers", each))
+		size := fmt.Sprintf("%d in a transaction, 8 callers", each)
+		s.Compare(apart, both).Called("Notifier with InsertTx, " + size).Wants(">= 0.9x")
+		s.Compare(inside, both).
+			Called(fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each))
+		s.Compare(both, alone).Called("InsertTx with the effect, " + size)
 		s.Compare(alone, "").Called("the same without the message")
 		t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
 	}

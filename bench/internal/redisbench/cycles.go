@@ -84,23 +84,19 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 	b.side(rueidisSide, peer.RueidisBatch(peer.RueidisClient(b.Setup, e.redis.Addr, 0)))
 	if b.central() {
 		b.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
-		e.loadGenerator(b.Setup)
 	}
-	b.compare(e.canGenerateLoad())
+	loadGen := b.central() && e.canGenerateLoad()
+	if loadGen {
+		requests := max(int(300_000*e.budget.Seconds()), 20_000)
+		b.External(loadGenSide, func(ctx context.Context) harness.Sample {
+			return harness.Sample{Rate: peer.RedisBenchmark(ctx, e.redis.Addr, 128, requests)}
+		})
+	}
+	b.compare(loadGen)
 }
 
 // central reports whether this is the batch with the most comparisons.
 func (b batching) central() bool { return b.workers == workers && b.size == work.Typical }
-
-// loadGenerator adds redis-benchmark, if it is installed.
-func (e *env) loadGenerator(s *harness.Setup) {
-	requests := max(int(300_000*e.budget.Seconds()), 20_000)
-	if e.canGenerateLoad() {
-		s.External(loadGenSide, func(ctx context.Context) harness.Sample {
-			return harness.Sample{Rate: peer.RedisBenchmark(ctx, e.redis.Addr, 128, requests)}
-		})
-	}
-}
 
 // canGenerateLoad reports whether redis-benchmark can run: the embedded server does not know CONFIG
 // GET.
@@ -162,8 +158,7 @@ func (e *env) duplicates(all *harness.Groups) {
 				s.Compare(likelySide, rawGet).Called(title + ", read first").As(pipeline).
 					Wants(">= 1.5x (stretch 1.8x)")
 			}
-			s.Compare(l.Name, rawGet).As(pipeline).
-				Wants(harness.When(l == work.Full, ">= 0.9x"))
+			s.Compare(l.Name, rawGet).As(pipeline).Wants(harness.When(l == work.Full, ">= 0.9x"))
 		}
 		s.Compare(rawMGet, rawGet)
 	})
@@ -298,18 +293,15 @@ func (e *env) delayed(all *harness.Groups) {
 	}
 	all.Add("batch-2ms", work.Typical, fmt.Sprintf("batch %d, new keys, 2 ms RTT", work.Typical),
 		func(ctx context.Context, s *harness.Setup) {
-			openDelayedBatch(ctx, inBatches(s, workers, work.Typical), proxy(ctx, s))
+			b, addr := inBatches(s, workers, work.Typical), proxy(ctx, s)
+			b.side(rawSide, work.DialRaw(ctx, s, addr, workers).Cycle("1"))
+			d := work.Full.Open(ctx, s, addr, 0)
+			b.side(work.Full.Name, d.Batch(work.New, nil))
+			s.Compare(work.Full.Name, rawSide).As(rawPipelines)
+			s.Side(mergedSide, d.Merged(workers))
+			s.Compare(mergedSide, work.Full.Name).As("in two round trips").
+				Called("batch 256, completions merged with the next claims, 2 ms RTT")
 		})
-}
-
-func openDelayedBatch(ctx context.Context, b batching, addr string) {
-	b.side(rawSide, work.DialRaw(ctx, b.Setup, addr, workers).Cycle("1"))
-	d := work.Full.Open(ctx, b.Setup, addr, 0)
-	b.side(work.Full.Name, d.Batch(work.New, nil))
-	b.Compare(work.Full.Name, rawSide).As(rawPipelines)
-	b.Side(mergedSide, d.Merged(workers))
-	b.Compare(mergedSide, work.Full.Name).As("in two round trips").
-		Called("batch 256, completions merged with the next claims, 2 ms RTT")
 }
 
 // peers adds libraries that people use for the same job, with one key per call.

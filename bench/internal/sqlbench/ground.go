@@ -158,8 +158,7 @@ func (g *ground) fill(ctx context.Context, m *sqladapter.Ledger, n int) {
 	if g.server.Dialect == sqladapter.SQLite {
 		workers = 1
 	}
-	work.InBatches(workers, typical, g.marking(m))(ctx,
-		&harness.Timing{Keys: harness.FreshKeys(n)})
+	work.InBatches(workers, typical, g.marking(m))(ctx, &harness.Timing{Keys: harness.FreshKeys(n)})
 }
 
 // both returns work that calls the handler once for each batch.

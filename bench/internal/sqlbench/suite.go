@@ -96,23 +96,20 @@ func (p point) title() string { return fmt.Sprintf("%s, batch %d", p.workload(),
 
 func (p point) postgres() bool { return p.server.Dialect == sqladapter.Postgres }
 
-// central reports whether the less common ways take part at this point, too.
-func (p point) central() bool {
-	return p.postgres() && p.connections == typicalFor && p.batch == typical
-}
-
 // ordered reports whether ids that carry their time take part at this point.
 func (p point) ordered() bool {
 	return p.server.Dialect != sqladapter.SQLite && p.connections == typicalFor &&
 		p.batch == typical
 }
 
+// central reports whether the less common ways take part at this point, too.
+func (p point) central() bool { return p.postgres() && p.ordered() }
+
 // points returns the points of a server. SQLite has one writer at a time.
-func points(s *server.Database) []point {
+func points(s *server.Database) (all []point) {
 	connections := map[sqladapter.Dialect][]int{
 		sqladapter.Postgres: {1, 8, 32}, sqladapter.MySQL: {8}, sqladapter.SQLite: {1},
 	}[s.Dialect]
-	var all []point
 	for _, n := range connections {
 		for _, batch := range []int{64, typical, 1024} {
 			all = append(all, point{s, n, batch})
@@ -185,8 +182,8 @@ func (p point) compare(s *harness.Setup) {
 	const (
 		rising   = "<= 0.75x (stretch 0.6x)"
 		asByHand = "<= 1.05x (stretch 1x)"
+		ceiling  = ">= 0.45x (stretch 0.55x)"
 	)
-	const ceiling = ">= 0.45x (stretch 0.55x)"
 	here := func(g harness.Goal) harness.Goal { return harness.When(p.postgres(), g) }
 	s.Compare(bothSide, effectSide).Wants(here(ceiling))
 	s.Compare(bothSide, effectSide).As("the additive ideal, 1/(1/effect + 1/record)").
@@ -282,7 +279,8 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 			// Besides the open generation there is a sealed, full one, which the next rotation
 			// drops.
 			generations := g.inGenerations(ctx, g.name+"_gens")
-			g.nextGeneration(ctx, generations, e.live)
+			g.fill(ctx, generations, e.live)
+			g.seal(ctx, generations)
 			add(dropSide, func(ctx context.Context, t *harness.Timing) {
 				g.fill(ctx, generations, len(t.Keys))
 			}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
@@ -333,11 +331,6 @@ func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Le
 func (g *ground) seal(ctx context.Context, m *sqladapter.Ledger) {
 	must.True(must.Get(m.Rotate(ctx, g.db)),
 		"sqlbench: a generation that is older than %v was not sealed", shortest)
-}
-
-func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Ledger, n int) {
-	g.fill(ctx, m, n)
-	g.seal(ctx, m)
 }
 
 const (
@@ -407,7 +400,8 @@ func (e *env) byGenerations(ctx context.Context, g *ground, table string,
 	windows int) (*sqladapter.Ledger, float64) {
 	m := g.inGenerations(ctx, table)
 	for range windows {
-		g.nextGeneration(ctx, m, e.live)
+		g.fill(ctx, m, e.live)
+		g.seal(ctx, m)
 	}
 	return m, g.perMark(ctx, "size of generations", table)
 }
