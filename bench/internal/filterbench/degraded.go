@@ -150,40 +150,38 @@ func timeOf(do func()) time.Duration {
 // by one.
 func (e *env) snapshots(all *harness.Groups) {
 	title := fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))
-	all.Add("snapshot", e.most(), title, e.measureSnapshots)
-}
-
-func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
-	f := filled(stored(e.most()))
-	file := must.Get(os.CreateTemp(e.dir, "onceward-bench"))
-	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
-	const most = "<= 3 s"
-	steps := []struct {
-		name, of string // of is empty for the file
-		goal     harness.Goal
-		do       func()
-		took     []float64
-	}{
-		{name: "save to a file", goal: most, do: func() {
-			must.Get(file.Seek(0, io.SeekStart))
-			must.Do(f.Save(file))
-			must.Do(file.Sync())
-		}},
-		{name: "load from a file", goal: most, do: func() { e.loadFrom(file) }},
-		{name: "added one by one from memory (Rebuild)", of: "ids of a window",
-			do: func() { e.rebuild(ctx) }},
-	}
-	for range e.rounds {
-		for i, step := range steps {
-			steps[i].took = append(step.took, timeOf(step.do).Seconds())
+	all.Add("snapshot", e.most(), title, func(ctx context.Context, s *harness.Setup) {
+		f := filled(stored(e.most()))
+		file := must.Get(os.CreateTemp(e.dir, "onceward-bench"))
+		s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
+		const most = "<= 3 s"
+		steps := []struct {
+			name, of string // of is empty for the file
+			goal     harness.Goal
+			do       func()
+			took     []float64
+		}{
+			{name: "save to a file", goal: most, do: func() {
+				must.Get(file.Seek(0, io.SeekStart))
+				must.Do(f.Save(file))
+				must.Do(file.Sync())
+			}},
+			{name: "load from a file", goal: most, do: func() { e.loadFrom(file) }},
+			{name: "added one by one from memory (Rebuild)", of: "ids of a window",
+				do: func() { e.rebuild(ctx) }},
 		}
-	}
-	size := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
-	for _, step := range steps {
-		s.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s", harness.Short(e.most()),
-			step.name, cmp.Or(step.of, size)), step.name, harness.Median(step.took), "s").
-			Wants(step.goal).Rounds = e.rounds
-	}
+		for range e.rounds {
+			for i, step := range steps {
+				steps[i].took = append(step.took, timeOf(step.do).Seconds())
+			}
+		}
+		size := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
+		for _, step := range steps {
+			s.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s", harness.Short(e.most()),
+				step.name, cmp.Or(step.of, size)), step.name, harness.Median(step.took), "s").
+				Wants(step.goal).Rounds = e.rounds
+		}
+	})
 }
 
 // loadFrom loads a new filter. The snapshot must cover all generations except the newest.

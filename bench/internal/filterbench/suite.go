@@ -60,7 +60,7 @@ type env struct {
 	records *server.Database
 	// fresh sets that a stream without duplicates fills in each owned partition; 0: none
 	freshSets int
-	marks     int    // keys of a partition that are loaded; 0: not measured
+	marks     int    // keys of a partition that are loaded
 	dir       string // for snapshots; empty: the system's folder for temporary files
 
 	built  map[int]*built
@@ -76,10 +76,7 @@ func (e *env) groups() (all harness.Groups) {
 		families = append(families, e.layered, e.front)
 	}
 	if e.redis != nil {
-		families = append(families, e.owned)
-	}
-	if e.redis != nil && e.marks > 0 {
-		families = append(families, e.load)
+		families = append(families, e.owned, e.load)
 	}
 	for _, add := range families {
 		add(&all)

@@ -289,9 +289,6 @@ func fastOnly(ctx context.Context, j job) consumer {
 	return j.claimed(ctx, work.Full, handle, dedup.Observer{})
 }
 
-// every is the interval between messages whose latency is measured.
-const every = 10 * time.Millisecond
-
 // latency adds how long a message of a quiet topic takes from send to handler.
 func (e *env) latency(all *harness.Groups) {
 	const title = "4 partitions, 100 messages/s"
@@ -314,7 +311,7 @@ func (e *env) latency(all *harness.Groups) {
 // measureLatency sends messages while a side consumes them. It first sends one message to each
 // partition, which does not count.
 func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample) {
-	const partitions = 4
+	const partitions, every = 4, 10 * time.Millisecond
 	n := max(20, int(5*e.budget/every)) / partitions
 	setup := &harness.Setup{}
 	defer func() { must.Do(setup.Close()) }()

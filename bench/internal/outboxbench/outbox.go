@@ -63,6 +63,9 @@ const (
 	// comparison.
 	recipeOne  = "row-at-a-time recipe, 1 relay"
 	recipeFour = "row-at-a-time recipe, 4 relays, which double"
+
+	byNotifier       = "a Notifier"
+	inTheTransaction = "NOTIFY in the transaction"
 )
 
 func (e *env) groups() (all harness.Groups) {
@@ -263,11 +266,6 @@ func (t *tables) publishSome(ctx context.Context, rtt time.Duration) int {
 	}
 	return len(ids)
 }
-
-const (
-	byNotifier       = "a Notifier"
-	inTheTransaction = "NOTIFY in the transaction"
-)
 
 // effects lets eight callers run transactions, with or without messages. The parameter each is the
 // number of effects in a transaction, and notify is how a commit with messages is signaled.

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // Suite measures the Redis path.
@@ -139,10 +140,11 @@ func (e *env) perKey(ctx context.Context, n int, fill filling) float64 {
 func (e *env) unplanned(all *harness.Groups) {
 	planned := e.fill / 2
 	title := "bytes per remembered key, planned for " + harness.Short(planned) + " keys"
+	l := work.Compact.Expecting(planned)
+	l.Prefix = redisadapter.DefaultPrefix // the server holds nothing else
 	all.Add("memory-unplanned", planned, title, func(ctx context.Context, s *harness.Setup) {
 		fill := func(ctx context.Context, s *harness.Setup, n int) {
-			work.Compact.Expecting(planned).UnderDefault().
-				Open(ctx, s, e.redis.Addr, 0, work.Day).Fill(ctx, n)
+			l.Open(ctx, s, e.redis.Addr, 0, work.Day).Fill(ctx, n)
 		}
 		e.perKey(ctx, planned/100, fill) // the server makes a histogram for each new command
 		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
@@ -273,34 +275,33 @@ const (
 
 // local adds duplicates that are answered in this process.
 func (e *env) local(all *harness.Groups) {
-	all.Add("in-process", 1, "duplicates answered in process", e.openLocal)
-}
-
-func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
-	keys := harness.FreshKeys(1 << 15)
-	d := work.Full.Open(ctx, s, e.redis.Addr, 0, work.Cached)
-	timing := &harness.Timing{Keys: keys}
-	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, timing)
-	work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // fills the cache
-	exact, claim := peer.NewMap(keys), d.One(work.Known)
-	// The timings are short because twice a second the cache asks the store for forgotten keys,
-	// which allocates.
-	loop := work.Loop{Budget: min(e.budget, 50*time.Millisecond), Goroutines: 1}
-	side := func(name string, known func(key string) bool) {
-		loop.Side(s, name, func() work.Job {
-			return func(from, n uint64) {
-				for i := range n {
-					if key := keys[(from+i)%uint64(len(keys))]; !known(key) {
-						must.Do(fmt.Errorf("%s: is not remembered", key))
+	const title = "duplicates answered in process"
+	all.Add("in-process", 1, title, func(ctx context.Context, s *harness.Setup) {
+		keys := harness.FreshKeys(1 << 15)
+		d := work.Full.Open(ctx, s, e.redis.Addr, 0, work.Cached)
+		timing := &harness.Timing{Keys: keys}
+		work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, timing)
+		work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // fills the cache
+		exact, claim := peer.NewMap(keys), d.One(work.Known)
+		// The timings are short because twice a second the cache asks the store for forgotten keys,
+		// which allocates.
+		loop := work.Loop{Budget: min(e.budget, 50*time.Millisecond), Goroutines: 1}
+		side := func(name string, known func(key string) bool) {
+			loop.Side(s, name, func() work.Job {
+				return func(from, n uint64) {
+					for i := range n {
+						if key := keys[(from+i)%uint64(len(keys))]; !known(key) {
+							must.Do(fmt.Errorf("%s: is not remembered", key))
+						}
 					}
 				}
-			}
-		})
-	}
-	side(exactSide, exact.Seen)
-	side(claimSide, func(key string) bool { claim(ctx, key); return true })
-	side(seenSide, func(key string) bool { return must.Get(d.Seen(ctx, key)) })
-	compareLocal(s)
+			})
+		}
+		side(exactSide, exact.Seen)
+		side(claimSide, func(key string) bool { claim(ctx, key); return true })
+		side(seenSide, func(key string) bool { return must.Get(d.Seen(ctx, key)) })
+		compareLocal(s)
+	})
 }
 
 func compareLocal(s *harness.Setup) {

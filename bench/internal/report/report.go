@@ -197,9 +197,9 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 	return l.Series
 }
 
-// The pages that have tables of results, relative to the folder docs. Benchmarks has a table for each
-// area, Bloom is about the filter, Faults about long runs under faults, and Compare about other
-// libraries. The table of Readme has one row for each of five areas.
+// The pages that have tables of results, relative to the folder docs. Benchmarks has a table for
+// each area, Readme a row for each of five. The others are about the filter, about long runs under
+// faults, and about other libraries.
 const (
 	Benchmarks = "evidence/benchmarks.md"
 	Bloom      = "evidence/bloom.md"

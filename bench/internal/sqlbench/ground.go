@@ -283,12 +283,6 @@ func (g *ground) handBatch(ctx context.Context, _ int, keys []string) {
 	})
 }
 
-const (
-	nativeEffectSide = "effect alone, batched, pgx itself"
-	nativeBothSide   = "record + effect, handler per batch, pgx itself"
-	nativeHandSide   = "record + effect, batched, by hand, pgx itself"
-)
-
 // native accesses the tables of a ground through a pool of pgx, without database/sql.
 type native struct {
 	*ground

@@ -73,6 +73,10 @@ const (
 	repeatedSide  = "record + effect, 90 % duplicates"
 	risingSide    = "record alone, batched, of UUIDs of version 7"
 	risingBoth    = "record + effect, handler per batch, of UUIDs of version 7"
+
+	nativeEffectSide = "effect alone, batched, pgx itself"
+	nativeBothSide   = "record + effect, handler per batch, pgx itself"
+	nativeHandSide   = "record + effect, batched, by hand, pgx itself"
 )
 
 // The point with the most comparisons; a quick run includes it.
@@ -270,7 +274,10 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 					In(harness.ServerMicros).Wants(goal)
 			}
 		}
-		add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
+		add(deleteSide, func(ctx context.Context, t *harness.Timing) {
+			g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window))
+			g.vacuum(ctx, g.name)
+		}, func(ctx context.Context, t *harness.Timing) {
 			gone := g.deleteExpired(ctx, g.marks, g.name)
 			must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
 				len(t.Keys))
@@ -290,12 +297,7 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 	})
 }
 
-// expired adds marks that have expired, and vacuums as autovacuum would.
-func (g *ground) expired(ctx context.Context, t *harness.Timing) {
-	g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window))
-	g.vacuum(ctx, g.name)
-}
-
+// vacuum does what autovacuum would.
 func (g *ground) vacuum(ctx context.Context, table string) {
 	if g.server.Dialect == sqladapter.Postgres {
 		must.Get(g.db.ExecContext(ctx, `VACUUM (ANALYZE) `+table))

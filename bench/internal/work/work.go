@@ -163,8 +163,10 @@ func (r Raw) Cycle(value string) Batch {
 type Layout struct {
 	Name     string // of the side
 	kind     redisadapter.Layout
-	expected int    // keys that end within a window; the number of buckets depends on it
-	prefix   string // empty: one that no other plan has
+	expected int // keys that end within a window; the number of buckets depends on it
+	// Prefix is empty for one that no other plan has. Its length matters if a bucket has few keys,
+	// because each bucket's name contains it.
+	Prefix string
 }
 
 // The layouts that take part. Full is the default, and the goals for speed are about it. Where a
@@ -185,13 +187,6 @@ func (l Layout) Expecting(n int) Layout {
 	return l
 }
 
-// UnderDefault uses the default prefix, for a server that holds nothing else. The length of the
-// prefix matters if a bucket has few keys, because each bucket's name contains it.
-func (l Layout) UnderDefault() Layout {
-	l.prefix = redisadapter.DefaultPrefix
-	return l
-}
-
 // options returns the options of a store for a Deduper with this window.
 func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
@@ -207,7 +202,7 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 		o.Prefix += strconv.FormatUint(
 			uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
-	o.Prefix = cmp.Or(l.prefix, o.Prefix)
+	o.Prefix = cmp.Or(l.Prefix, o.Prefix)
 	return o
 }
 

@@ -93,7 +93,8 @@ func TestBucketsArePlanned(t *testing.T) {
 		assert.Equal(t, buckets, o.Window == 5, l.Name)
 		assert.Equal(t, buckets, len(o.Secret) >= 16, l.Name)
 		assert.NotEqual(t, redisadapter.DefaultPrefix, o.Prefix, l.Name)
-		assert.Equal(t, redisadapter.DefaultPrefix, l.UnderDefault().options(5).Prefix, l.Name)
+		l.Prefix = "p"
+		assert.Equal(t, "p", l.options(5).Prefix, l.Name)
 	}
 }
 
