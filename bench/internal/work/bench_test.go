@@ -89,7 +89,7 @@ func BenchmarkCycle(b *testing.B) {
 // its slices, as a consumer does. So only the Deduper is measured. With kept, each claim is
 // kept alive in between.
 func cycleAlone(b *testing.B, size int, kept bool) {
-	d, err := dedup.New(new(NullStore),
+	d, err := dedup.New(new(nullStore),
 		dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
 	if err != nil {
 		b.Fatal(err)

@@ -1,4 +1,4 @@
-package kafkabench
+package work
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/peer"
-	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
@@ -24,7 +23,7 @@ import (
 // process, a fifth of which makes the messages.
 func BenchmarkEngine(b *testing.B) {
 	const partitions = 4
-	d, err := dedup.New(new(work.NullStore),
+	d, err := dedup.New(new(nullStore),
 		dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
 	require.NoError(b, err)
 	perPartition := (b.N + partitions - 1) / partitions
@@ -53,8 +52,8 @@ func BenchmarkEngine(b *testing.B) {
 		require.NoError(b, err)
 		require.NoError(b, p.Start())
 		all.Go(func() {
-			for at := 0; at < perPartition; at += work.Typical {
-				messages := newMessages(n, at, min(work.Typical, perPartition-at))
+			for at := 0; at < perPartition; at += Typical {
+				messages := newMessages(n, at, min(Typical, perPartition-at))
 				if err := p.Take(messages); err != nil {
 					b.Error(err)
 				}

@@ -8,10 +8,10 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// NullStore grants every claim and writes every end, but keeps nothing: with it, a benchmark
+// nullStore grants every claim and writes every end, but keeps nothing: with it, a benchmark
 // measures what the Deduper itself costs. It reuses the slices of answers that its caller gives
 // back to Recycle.
-type NullStore struct {
+type nullStore struct {
 	dedup.Store // nil: whatever else is called is a failure
 
 	mu    sync.Mutex
@@ -19,7 +19,7 @@ type NullStore struct {
 }
 
 // Claim implements dedup.Store: it grants all.
-func (s *NullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+func (s *nullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.get(len(reqs))
 	for i := range answers {
 		answers[i] = driver.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
@@ -30,16 +30,16 @@ func (s *NullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []drive
 }
 
 // Renew implements dedup.Store.
-func (s *NullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
+func (s *nullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
 	return s.held(len(renewals))
 }
 
 // Finish implements dedup.Store: it writes all.
-func (s *NullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
+func (s *nullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
 	return s.held(len(changes))
 }
 
-func (s *NullStore) held(n int) []driver.Answer {
+func (s *nullStore) held(n int) []driver.Answer {
 	answers := s.get(n)
 	for i := range answers {
 		answers[i] = driver.Answer{Held: true, Written: true}
@@ -48,14 +48,14 @@ func (s *NullStore) held(n int) []driver.Answer {
 }
 
 // Recycle takes back a slice of answers.
-func (s *NullStore) Recycle(answers []driver.Answer) {
+func (s *nullStore) Recycle(answers []driver.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slabs = append(s.slabs, answers)
 }
 
 // get returns n answers with any content.
-func (s *NullStore) get(n int) []driver.Answer {
+func (s *nullStore) get(n int) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := len(s.slabs) - 1; last >= 0 && cap(s.slabs[last]) >= n {
