@@ -335,7 +335,6 @@ const (
 	classicMemory = "onceward Kind Classic, all generations full"
 )
 
-// memory adds the workload that measures how many bytes an id of the window costs.
 func (e *env) memory(all *harness.Groups) {
 	title := fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most()))
 	all.Add("memory", e.most(), title, func(_ context.Context, s *harness.Setup) {

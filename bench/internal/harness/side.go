@@ -356,16 +356,14 @@ func FreshKeys(n int) []string {
 // Fresh returns one key like those of FreshKeys, for a name that no other run uses.
 func Fresh() string { return uuid.NewString() }
 
-// recentSpan is the largest distance of a duplicate from its original.
-const recentSpan = 10_000
-
 // Recent returns n keys. A share of them, in percent, repeats a key that came at least gap before,
 // so that this one is finished. The first gap keys are new.
 func Recent(n, share, gap int) []string {
+	const span = 10_000 // the largest distance of a duplicate from its original
 	keys := FreshKeys(n)
 	for i := gap; i < n; i++ {
 		if rand.IntN(100) < share {
-			keys[i] = keys[i-gap-rand.IntN(min(i-gap+1, recentSpan))]
+			keys[i] = keys[i-gap-rand.IntN(min(i-gap+1, span))]
 		}
 	}
 	return keys

@@ -94,7 +94,6 @@ var family = map[string][]harness.Pair{
 // needsSQL are the sides that are left out if there is no PostgreSQL.
 var needsSQL = []string{byHandSide, oursSQL}
 
-// groups returns the workloads: both families, with one connection and with sixteen.
 func (e *env) groups() (all harness.Groups) {
 	for _, name := range []string{New, Replay} {
 		for _, callers := range []int{1, 16} {
@@ -137,7 +136,7 @@ type party struct {
 	conns []*conn
 	again bool // every key is sent before the timing, and replayed in it
 	// known prepares the replay for the sites without a middleware, which measure the limits.
-	known func(context.Context, []string)
+	known harness.Run
 }
 
 func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again bool) *party {
@@ -174,13 +173,9 @@ func (c *conn) post(key string) {
 }
 
 func (p *party) side() harness.Side {
-	replayed := p.again && p.known == nil
-	s := harness.Side{Name: p.name, Run: p.send(!replayed)}
-	switch {
-	case replayed:
-		s.Prepare = p.send(true)
-	case p.again:
-		s.Prepare = func(ctx context.Context, t *harness.Timing) { p.known(ctx, t.Keys) }
+	s := harness.Side{Name: p.name, Prepare: p.known, Run: p.send(true)}
+	if p.again && p.known == nil {
+		s.Prepare, s.Run = p.send(true), p.send(false)
 	}
 	return s
 }
@@ -342,7 +337,7 @@ func raw(ctx context.Context, p *party) {
 		c.Complete(ctx, keys, token, receipt, window)
 	}
 	if p.again {
-		p.known = func(ctx context.Context, keys []string) { ask(ctx, keys, false) }
+		p.known = func(ctx context.Context, t *harness.Timing) { ask(ctx, t.Keys, false) }
 	}
 	p.nethttp(ctx, func(r *http.Request) (err error) {
 		defer must.Catch(&err)
@@ -359,7 +354,6 @@ func insert(r *http.Request, tx *sql.Tx) error {
 	return err
 }
 
-// database opens a pool for the callers, and creates the tables.
 func (p *party) database(ctx context.Context) *sql.DB {
 	db := p.postgres.Pool(p.Multiple)
 	p.Defer(db.Close)

@@ -117,7 +117,7 @@ func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 	}
 }
 
-// sides returns the sides of a point. A new consumer needs a line here and one in pairs.
+// sides returns the sides of a point. A new consumer needs a line here and one in compare.
 func (p point) sides() []side {
 	sides := []side{{bareSide, bare}, {naiveSide, naive}, {byHandSide, byHand},
 		{unclaimedSide, unclaimed}}

@@ -33,9 +33,15 @@ const (
 	mergedSide   = "onceward full, CompleteAndClaim"
 	likelySide   = "onceward full, LikelyDuplicate"
 	rawPipelines = "raw RESP client doing the same two pipelines"
+
+	// sides of the families with callers, by the names of their peers
+	plainSide    = "plain go-redis"
+	autoSide     = "go-redis AutoPipeline"
+	rueidisWait  = "rueidis, MaxFlushDelay 20µs"
+	rueidisEager = "rueidis"
+	naiveCalls   = "naive GET, SET NX, SET"
 )
 
-// batching is a setup whose sides work on batches.
 type batching struct {
 	*harness.Setup
 
@@ -56,7 +62,6 @@ func (b batching) side(name string, one work.Batch, before ...work.Batch) {
 	b.Prepared(name, prepare, work.InBatches(b.workers, b.size, one))
 }
 
-// batches adds the workload of new keys that are claimed and completed.
 func (e *env) batches(all *harness.Groups) {
 	add := func(workload, underWay string, workers, size int) {
 		all.Add(workload, size, fmt.Sprintf("batch %d, %sclaim + complete, new keys", size, underWay),
@@ -137,7 +142,6 @@ func (b batching) compare(loadGen bool) {
 	b.Compare(rueidisSide, rawSide).As(rawPipelines)
 }
 
-// duplicates adds the workload of batches whose keys are all done.
 func (e *env) duplicates(all *harness.Groups) {
 	const title = "batch 256, duplicates"
 	all.Add("batch-duplicates", work.Typical, title, func(ctx context.Context, s *harness.Setup) {
@@ -183,18 +187,6 @@ func (e *env) results(all *harness.Groups) {
 	}
 }
 
-// flushDelay is what the documentation of rueidis proposes for MaxFlushDelay.
-const flushDelay = 20 * time.Microsecond
-
-// Sides of the families with callers, by the names of their peers.
-const (
-	plainSide    = "plain go-redis"
-	autoSide     = "go-redis AutoPipeline"
-	rueidisWait  = "rueidis, MaxFlushDelay 20µs"
-	rueidisEager = "rueidis"
-	naiveCalls   = "naive GET, SET NX, SET"
-)
-
 func callersTitle(n int) string {
 	if n == 1 {
 		return "lone caller, new key"
@@ -217,6 +209,7 @@ func (e *env) callers(all *harness.Groups) {
 func peerPool(callers int) int { return min(max(callers, 16), 256) }
 
 func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours []work.Layout) {
+	const flushDelay = 20 * time.Microsecond // as the documentation of rueidis proposes
 	s.Multiple = n
 	client := server.NewClient(s, addr, 0, peerPool(n))
 	peers := []peer.Peer{peer.Plain(client)}

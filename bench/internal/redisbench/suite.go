@@ -75,7 +75,6 @@ func (e *env) needsMemory() string {
 	return ""
 }
 
-// filling makes a server remember n keys.
 type filling func(ctx context.Context, s *harness.Setup, n int)
 
 type keeper struct {
@@ -219,6 +218,10 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 const (
 	cacheOff = "onceward, no local cache"
 	cacheOn  = "onceward, local cache"
+
+	exactSide = "exact map behind a mutex"
+	claimSide = "onceward Claim, local cache"
+	seenSide  = "onceward Seen, local cache"
 )
 
 type mode struct {
@@ -267,13 +270,6 @@ func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share in
 	side(cacheOn, work.Cached)
 }
 
-const (
-	exactSide = "exact map behind a mutex"
-	claimSide = "onceward Claim, local cache"
-	seenSide  = "onceward Seen, local cache"
-)
-
-// local adds duplicates that are answered in this process.
 func (e *env) local(all *harness.Groups) {
 	const title = "duplicates answered in process"
 	all.Add("in-process", 1, title, func(ctx context.Context, s *harness.Setup) {
@@ -281,7 +277,8 @@ func (e *env) local(all *harness.Groups) {
 		d := work.Full.Open(ctx, s, e.redis.Addr, 0, work.Cached)
 		timing := &harness.Timing{Keys: keys}
 		work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, timing)
-		work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing) // fills the cache
+		// The second time fills the cache.
+		work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))(ctx, timing)
 		exact, claim := peer.NewMap(keys), d.One(work.Known)
 		// The timings are short because twice a second the cache asks the store for forgotten keys,
 		// which allocates.

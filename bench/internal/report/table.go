@@ -29,7 +29,6 @@ var tables = template.Must(template.New("").Funcs(template.FuncMap{
 	"cpu": func(r harness.Row) string { return number(r.ServerUS) + " + " + number(r.ClientUS) },
 }).Parse(tablesText))
 
-// filled is a table of results.
 func filled(name string, data any) string {
 	var text strings.Builder
 	must.Do(tables.ExecuteTemplate(&text, name, data))
@@ -48,14 +47,10 @@ func row(cells ...any) string {
 func cell(text string) string { return cmp.Or(strings.ReplaceAll(text, "|", "\\|"), "-") }
 
 func status(r harness.Row) string {
-	switch {
-	case r.Goal == "":
+	if r.Goal == "" {
 		return " " // an empty cell, without a dash
-	case r.OK:
-		return "yes"
-	default:
-		return "missed"
 	}
+	return map[bool]string{true: "yes", false: "missed"}[r.OK]
 }
 
 type run struct{ harness.Results }
@@ -132,7 +127,6 @@ func listed[V any](of map[string]V) string {
 	return strings.Join(all, ", ")
 }
 
-// rounds returns a text with the number of timed rounds.
 func rounds(r harness.Results) string {
 	most := 0
 	for _, row := range r.Rows {
@@ -156,7 +150,6 @@ func spread(r harness.Row) string {
 	return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
 }
 
-// span formats a time in microseconds.
 func span(micros float64) string {
 	if micros >= 1e3 {
 		return number(micros/1e3) + " ms"

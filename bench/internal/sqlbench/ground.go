@@ -120,9 +120,8 @@ func selected(ctx context.Context, q querier, query string, arg any,
 // inTx runs work in a transaction of its own, as a program without this library does.
 func (g *ground) inTx(ctx context.Context, work func(tx *sql.Tx)) {
 	tx := must.Get(g.db.BeginTx(ctx, &sql.TxOptions{Isolation: g.isolation}))
-	if err := must.Try(func() { work(tx) }); err != nil {
-		must.Do(errors.Join(err, tx.Rollback()))
-	}
+	defer func() { _ = tx.Rollback() }() // it does nothing after Commit
+	work(tx)
 	must.Do(tx.Commit())
 }
 

@@ -141,9 +141,10 @@ func (e *env) groups() (all harness.Groups) {
 
 func (p point) open(ctx context.Context, s *harness.Setup) {
 	g := open(ctx, s, p.server, p.connections)
-	add := func(name string, size int, do work.Batch) {
+	add := func(name string, size int, do work.Batch) *harness.Side {
 		s.Sides = append(s.Sides, harness.Side{Name: name,
 			Run: work.InBatches(p.connections, size, do), MinKeys: p.connections * size})
+		return &s.Sides[len(s.Sides)-1]
 	}
 	add(effectSide, p.batch, g.effectAlone)
 	add(markSide, p.batch, g.marking(g.marks))
@@ -156,11 +157,8 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 		v7.marks = g.newMarks(ctx, g.name+"_v7", func(c *sqladapter.Config) {
 			c.IDTime = sqladapter.UUIDv7
 		})
-		add(risingSide, p.batch, v7.marking(v7.marks))
-		add(risingBoth, p.batch, v7.both())
-		for i := range 2 {
-			s.Sides[len(s.Sides)-1-i].Prepare = rising
-		}
+		add(risingSide, p.batch, v7.marking(v7.marks)).Prepare = rising
+		add(risingBoth, p.batch, v7.both()).Prepare = rising
 	}
 	p.compare(s)
 	if !p.central() {
@@ -169,8 +167,7 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(doEachSide, 1, g.doEach)
 	add(atOnceSide, p.batch, g.effectAtOnce)
 	add(handBatchSide, p.batch, g.handBatch)
-	add(repeatedSide, p.batch, g.both())
-	s.Sides[len(s.Sides)-1].Prepare = g.duplicates(20_000)
+	add(repeatedSide, p.batch, g.both()).Prepare = g.duplicates(20_000)
 	n := g.native(ctx, s, p.connections)
 	add(nativeEffectSide, p.batch, n.effectAlone)
 	add(nativeBothSide, p.batch, n.both)

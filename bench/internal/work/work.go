@@ -88,12 +88,10 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 	must.Do(errors.Join(all.Wait(), context.Cause(ctx)))
 }
 
-// patience is how long a run waits for one thing before it fails as stuck.
-const patience = 5 * time.Minute
-
 // Until calls over every millisecond until over returns true, and fails when ctx ends. The
 // parameter n of over is the number of calls before this one.
 func Until(ctx context.Context, over func(n int) bool) {
+	const patience = 5 * time.Minute // then the run is stuck
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
 		fmt.Errorf("work: waited for %v in vain", patience))
 	defer cancel()
