@@ -18,14 +18,14 @@ import (
 )
 
 // small is an environment that is small enough for a test.
-func small(t *testing.T) *env {
-	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2, dir: t.TempDir()}
+func small() *env {
+	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2}
 }
 
 // Every workload runs, and every figure except speed reaches its goal in the smallest form
 // too.
 func TestEverythingRuns(t *testing.T) {
-	e := small(t)
+	e := small()
 	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Budget: e.budget}}.Run(
 		t.Context(), e.groups())
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestEverythingRuns(t *testing.T) {
 // A side that knows other ids than the rest would be faster or slower because of that.
 func TestSidesKnowTheSame(t *testing.T) {
 	const keys = 2000
-	b, wrong := small(t).of(keys), 0
+	b, wrong := small().of(keys), 0
 	answer := func(f *bloom.Filter, id [16]byte) bloom.Answer { a, _ := f.Check(id); return a }
 	for n := range uint64(keys) {
 		known, fresh := id(n), unknown(n)
@@ -82,7 +82,7 @@ func TestBatchesAskForAll(t *testing.T) {
 func TestMeasurementsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Error(t, must.Try(func() { small(t).measureRotation(ctx, &harness.Setup{}) }))
+	require.Error(t, must.Try(func() { small().measureRotation(ctx, &harness.Setup{}) }))
 }
 
 // opened is a setup that is closed with the test.

@@ -24,7 +24,6 @@ const (
 	rawSide     = "raw RESP, two commands a key"
 )
 
-// owned adds batches of streams, with an owner and without.
 func (e *env) owned(all *harness.Groups) {
 	for _, s := range []stream{{share: 0}, {share: 10}, {share: 50}, {share: 50, old: true},
 		{share: 90}} {
@@ -124,7 +123,6 @@ func (st *streamed) side(name string, c consumer, o *owner) {
 	}, func(ctx context.Context, t *harness.Timing) { all(ctx, t.Keys, st.now.news) })
 }
 
-// owner adds a side whose partitions have an owner.
 func (st *streamed) owner(ctx context.Context, side string, consume func(batches) consumer) {
 	o := openOwned(ctx, st.Setup, st.e.redis.Addr, ownedOptions(ownedPlan))
 	d := work.Open(st.Setup, o.store, dedup.Config{Namespace: "bench", Window: ownedWindow,
@@ -260,7 +258,6 @@ func (s stream) make(n int) made {
 // repeats spreads the duplicates evenly.
 func repeats(i, share int) bool { return share > 0 && i*share%100+share >= 100 }
 
-// part returns the half of a worker.
 func part(keys []string, worker int) []string {
 	half := len(keys) / workers
 	return keys[worker*half : (worker+1)*half]

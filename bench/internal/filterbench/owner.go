@@ -77,7 +77,6 @@ func (o *owner) take(ctx context.Context) {
 	}
 }
 
-// acquire acquires a partition and waits until its filter is loaded.
 func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 	own := must.Get(o.store.Acquire(ctx,
 		owned.Partition{Source: ownedSource, Number: number, Count: ownedParts}))

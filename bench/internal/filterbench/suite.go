@@ -49,8 +49,7 @@ var Suite = harness.Suite{
 }
 
 type env struct {
-	// window sizes, in ids, ascending; the last one counts most
-	sizes  []int
+	sizes  []int         // of windows, in ids, ascending; the last one counts most
 	budget time.Duration // of one timing
 	rounds int           // of measurements that are not timed in turn
 	hits   int           // false positives that the plan expects while a rate is counted
@@ -60,8 +59,7 @@ type env struct {
 	records *server.Database
 	// fresh sets that a stream without duplicates fills in each owned partition; 0: none
 	freshSets int
-	marks     int    // keys of a partition that are loaded
-	dir       string // for snapshots; empty: the system's folder for temporary files
+	marks     int // keys of a partition that are loaded
 
 	built  map[int]*built
 	effect func(side, key string) // for a test: which effects ran

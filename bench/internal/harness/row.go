@@ -195,7 +195,6 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	return r
 }
 
-// both joins the rates of two sides, round by round.
 func both(a, b []float64, join func(a, b float64) float64) []float64 {
 	joined := make([]float64, min(len(a), len(b)))
 	for i := range joined {
@@ -204,13 +203,10 @@ func both(a, b []float64, join func(a, b float64) float64) []float64 {
 	return joined
 }
 
-// full is the share of a processor that counts as full: the measurement and the kernel take the
-// rest.
-const full = 0.85
-
 // binds says what limits a row's rate on a machine with this many cores. Redis executes commands in
 // one thread, which can be the limit while other cores are free.
 func binds(r Row, cores int) string {
+	const full = 0.85 // of a processor counts as full: the measurement and the kernel take the rest
 	cpu := func(each float64) float64 { return each * r.Value / 1e6 }
 	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)
 	ours := client + redis + broker

@@ -275,7 +275,6 @@ func commit(ctx context.Context) string {
 //go:embed modules.txt
 var modules string // lines of a module that a run may compare, and its name in versions
 
-// versions returns the versions of Go and of the modules with these names.
 func versions(names []string) map[string]string {
 	all := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -198,7 +198,6 @@ func (p *party) send(runs bool) harness.Run {
 	}
 }
 
-// receipt is the answer to a charge.
 const receipt = `{"id":"ch_3PqXk2eZvKYlo2C1","object":"charge","account":"acct-4711",` +
 	`"amount":4200,"currency":"eur","status":"succeeded"}`
 
@@ -236,7 +235,6 @@ func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
 	})
 }
 
-// serve runs a server until the setup ends.
 func (p *party) serve(stop, serve func() error) {
 	done := make(chan error, 1)
 	go func() { done <- serve() }()

@@ -99,22 +99,20 @@ func points() (all []point) {
 
 func (e *env) groups() (all harness.Groups) {
 	for _, p := range points() {
+		detail := p.share == 10 || p.share == 90 || p.partitions == 16 && p != point{16, 100, 0}
 		all.Add(fmt.Sprintf("%d partitions, %d B", p.partitions, p.value), p.share, p.title(),
-			func(ctx context.Context, s *harness.Setup) { e.open(ctx, s, p) }).Detail =
-			p.share == 10 || p.share == 90 || p.partitions == 16 && p != point{16, 100, 0}
+			func(ctx context.Context, s *harness.Setup) {
+				log := e.log(p)
+				e.broker.Write(ctx, s, log)
+				p.compare(s)
+				for _, one := range p.sides() {
+					s.Sides = append(s.Sides, e.timed(one, log))
+				}
+			}).Detail = detail
 	}
 	e.neighbors(&all)
 	e.latency(&all)
 	return all
-}
-
-func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
-	log := e.log(p)
-	e.broker.Write(ctx, s, log)
-	p.compare(s)
-	for _, one := range p.sides() {
-		s.Sides = append(s.Sides, e.timed(one, log))
-	}
 }
 
 // sides returns the sides of a point. A new consumer needs a line here and one in compare.
@@ -174,7 +172,6 @@ const (
 	least = 2000   // messages of a timing
 )
 
-// side is one way of consuming a log.
 type side struct {
 	name  string
 	start func(ctx context.Context, j job) consumer
@@ -244,7 +241,6 @@ func (e *env) consume(ctx context.Context, s side, log server.Log,
 // partition are new.
 func (e *env) warmUp(partitions int) int { return max(e.ahead, partitions*e.gap) }
 
-// await waits until n messages are finished, or the consumer stops.
 func await(ctx context.Context, done *atomic.Int64, n int) {
 	work.Until(ctx, func(int) bool { return done.Load() >= int64(n) })
 }

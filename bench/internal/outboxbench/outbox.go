@@ -66,6 +66,11 @@ const (
 
 	byNotifier       = "a Notifier"
 	inTheTransaction = "NOTIFY in the transaction"
+
+	// the ways in which a relay learns about messages
+	byPolling    = "polling"
+	bySignal     = "a signal"
+	byNotifyAway = "a signal across processes"
 )
 
 func (e *env) groups() (all harness.Groups) {
@@ -302,13 +307,6 @@ func (t *tables) effect(ctx context.Context, each int, message bool, notify stri
 	must.Do(tx.Commit())
 	t.box.Notify()
 }
-
-// The ways in which a relay learns about messages.
-const (
-	byPolling    = "polling"
-	bySignal     = "a signal"
-	byNotifyAway = "a signal across processes"
-)
 
 // wakeUp commits single messages, with pauses, and measures how long the relay takes to publish
 // each.

@@ -53,7 +53,6 @@ type Peer struct {
 
 var errNotNew = errors.New("the key is not new")
 
-// isNew fails unless the key is new.
 func isNew(key string, holds bool, err error) {
 	if !holds {
 		must.Do(err)

@@ -168,7 +168,6 @@ func (e *env) duplicates(all *harness.Groups) {
 	})
 }
 
-// results adds the workload of completions that store the handler's result.
 func (e *env) results(all *harness.Groups) {
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		title := fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size)

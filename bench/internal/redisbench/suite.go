@@ -94,7 +94,7 @@ func (e *env) keepers() []keeper {
 		goal := harness.When(l == work.Compact, "<= 10 B (stretch 9 B)")
 		keepers = append(keepers, keeper{l.Name, goal,
 			func(ctx context.Context, s *harness.Setup, n int) {
-				l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long).Fill(ctx, n)
+				l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Window(time.Hour)).Fill(ctx, n)
 			}})
 	}
 	return keepers
@@ -110,7 +110,6 @@ func (e *env) fillRaw(form, value string) filling {
 	}
 }
 
-// memory adds what a finished key costs the server.
 func (e *env) memory(all *harness.Groups) {
 	const name = "bytes per remembered key"
 	title := fmt.Sprintf("%s, %s keys", name, harness.Short(e.fill))
@@ -143,7 +142,7 @@ func (e *env) unplanned(all *harness.Groups) {
 	l.Prefix = redisadapter.DefaultPrefix // the server holds nothing else
 	all.Add("memory-unplanned", planned, title, func(ctx context.Context, s *harness.Setup) {
 		fill := func(ctx context.Context, s *harness.Setup, n int) {
-			l.Open(ctx, s, e.redis.Addr, 0, work.Day).Fill(ctx, n)
+			l.Open(ctx, s, e.redis.Addr, 0, work.Window(24*time.Hour)).Fill(ctx, n)
 		}
 		e.perKey(ctx, planned/100, fill) // the server makes a histogram for each new command
 		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
@@ -166,7 +165,7 @@ func (e *env) compactCPU(all *harness.Groups) {
 		// the other half.
 		s.MaxKeys = max(filled/10, s.Multiple)
 		for _, l := range []work.Layout{plain, ours} {
-			d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Long)
+			d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Window(time.Hour))
 			d.Fill(ctx, filled)
 			b.side(l.Name, d.Batch(work.New, nil))
 		}
@@ -204,7 +203,7 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 	s.Multiple = workers * work.Typical
 	side := func(size int) string { return l.Name + ", " + harness.Short(size) + " remembered" }
 	for db, size := range []int{few, grown} {
-		d := l.Expecting(size).Open(ctx, s, e.redis.Addr, db, work.Long)
+		d := l.Expecting(size).Open(ctx, s, e.redis.Addr, db, work.Window(time.Hour))
 		d.Fill(ctx, size)
 		s.Prepared(side(size), func(_ context.Context, t *harness.Timing) {
 			for i := range t.Keys {

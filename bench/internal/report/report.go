@@ -208,8 +208,7 @@ const (
 	Readme     = "../README.md"
 )
 
-// Update returns a page of docs with new tables from a folder of results. The page Benchmarks has a
-// table for each area.
+// Update returns a page of docs with new tables from a folder of results, which has these areas.
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
 	from := folder(results)

@@ -258,7 +258,6 @@ func (r run) Peer(text, side string) string {
 	return row(cells...)
 }
 
-// folder is the path of a folder of results.
 type folder string
 
 func (f folder) file(area string) string { return filepath.Join(string(f), area+".json") }

@@ -192,7 +192,6 @@ func chosen(keys []string, at []int) []string {
 	return some
 }
 
-// doEach calls Do: a transaction for every message.
 func (g *ground) doEach(ctx context.Context, _ int, keys []string) {
 	for _, key := range keys {
 		must.Get(g.marks.Do(ctx, g.db, key, func(ctx context.Context, tx *sql.Tx) error {

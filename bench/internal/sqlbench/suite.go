@@ -394,7 +394,6 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 	return m, g.perMark(ctx, "size", table)
 }
 
-// byGenerations fills and seals a generation for each window.
 func (e *env) byGenerations(ctx context.Context, g *ground, table string,
 	windows int) (*sqladapter.Ledger, float64) {
 	m := g.inGenerations(ctx, table)

@@ -185,7 +185,6 @@ func (l Layout) Expecting(n int) Layout {
 	return l
 }
 
-// options returns the options of a store for a Deduper with this window.
 func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
 		Layout: l.kind,
@@ -207,11 +206,8 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 // Cached turns on the in-process cache of finished keys, with room for all keys of a stream.
 func Cached(c *dedup.Config) { c.CacheBytes = 32 << 20 }
 
-// Long sets a window that is longer than any measurement.
-func Long(c *dedup.Config) { c.Window = time.Hour }
-
-// Day sets a window that is usual in practice.
-func Day(c *dedup.Config) { c.Window = 24 * time.Hour }
+// Window sets the window. An hour is longer than any measurement, a day is usual in practice.
+func Window(d time.Duration) func(*dedup.Config) { return func(c *dedup.Config) { c.Window = d } }
 
 // Deduper is an opened layout.
 type Deduper struct{ *dedup.Deduper }
