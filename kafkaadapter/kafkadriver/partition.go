@@ -124,15 +124,11 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	p.ctx, p.stop = context.WithCancelCause(at.Context)
 	p.pending.ready = make(chan struct{}, 1)
 	t := &e.Tuning
-	var err error
-	p.backpressure, err = pipeline.NewBackpressure(pipeline.BackpressureConfig{
+	p.backpressure = pipeline.NewBackpressure(pipeline.BackpressureConfig{
 		High: t.HighWater, Low: t.LowWater, Level: p.tracker.Len,
 		Pause:  func() { p.pause(true) },
 		Resume: func() { p.pause(false) },
 	})
-	if err != nil {
-		return nil, err
-	}
 	if i, ok := e.delays[at.Topic]; ok {
 		p.delay = e.Attempts.Delayed[i].Delay
 	}
@@ -140,6 +136,7 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	if e.BatchHandler != nil {
 		queues.Batch = t.BatchMax
 	}
+	var err error
 	p.queues, err = pipeline.NewBatchKeyQueues(p.base, queues, p.process, alone)
 	p.asks = pipeline.NewGather(t.BatchMax, endSenders, p.askBatch)
 	p.ends = pipeline.NewGather(t.BatchMax, endSenders, p.endBatch)

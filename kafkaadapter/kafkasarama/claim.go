@@ -72,13 +72,10 @@ func (c *Consumer) consumeClaim(member sarama.ConsumerGroupSession,
 // store or for a handler: sarama would hold up every partition of the same broker.
 func (c *Consumer) intake(p *kafkadriver.Partition, claim sarama.ConsumerGroupClaim,
 	uuid string) error {
-	in, err := pipeline.NewIntake(claim.Messages(), pipeline.IntakeConfig{
-		BatchMax: c.engine.Tuning.BatchMax, BatchWait: c.engine.Tuning.BatchWait})
-	if err != nil {
-		return err
-	}
+	in := pipeline.NewIntake(claim.Messages(), c.engine.Tuning.BatchMax, c.engine.Tuning.BatchWait)
 	var batch []*sarama.ConsumerMessage
 	for {
+		var err error
 		batch, err = in.Next(p.Context(), batch[:0])
 		if err != nil {
 			return nil //nolint:nilerr // revoked, session over, or stopped: the partition knows why

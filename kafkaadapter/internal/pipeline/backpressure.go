@@ -1,15 +1,9 @@
 package pipeline
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
-
-// DefaultHigh is the default of [BackpressureConfig].High: eight batches of the default size.
-const DefaultHigh = 2048
 
 // Reason is a set of causes for which a partition is paused.
 type Reason uint8
@@ -24,40 +18,18 @@ const (
 	NotOwned
 )
 
-// String returns the names of the causes joined by "+", and "none" for no cause.
-func (r Reason) String() string {
-	var names []string
-	for _, one := range []struct {
-		reason Reason
-		name   string
-	}{{Backlog, "backlog"}, {StoreDown, "store down"}, {NotOwned, "not owned"}} {
-		if r&one.reason != 0 {
-			names = append(names, one.name)
-			r &^= one.reason
-		}
-	}
-	if r != 0 {
-		names = append(names, fmt.Sprintf("Reason(%#x)", uint8(r)))
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, "+")
-}
-
-// BackpressureConfig has the marks and functions of a [Backpressure].
+// BackpressureConfig has the marks and functions of a [Backpressure]. All of them are required, and
+// are not checked.
 type BackpressureConfig struct {
 	// High pauses: the partition is paused when Level is at High or above.
-	// Default: [DefaultHigh].
 	High int
 	// Low resumes: a partition paused for its backlog continues when Level is at Low or
 	// below. It must be below High; the distance keeps a partition from flapping.
-	// Default: half of High.
 	Low int
-	// Level is how much is in flight, usually [Tracker.Len]. Required.
+	// Level is how much is in flight, usually [Tracker.Len].
 	Level func() int
-	// Pause and Resume stop and restart fetching of the partition. Both are required,
-	// and must tolerate a partition that has been revoked.
+	// Pause and Resume stop and restart fetching of the partition. Both must tolerate one that has
+	// been revoked.
 	Pause, Resume func()
 }
 
@@ -78,30 +50,8 @@ type Backpressure struct {
 	elapsed time.Duration // all pauses that have ended
 }
 
-// NewBackpressure returns an open Backpressure. It returns an error that names the field for a
-// missing function, a negative mark, or a Low that is not below High.
-func NewBackpressure(cfg BackpressureConfig) (*Backpressure, error) {
-	switch {
-	case cfg.Level == nil:
-		return nil, errors.New("pipeline: Backpressure needs Level")
-	case cfg.Pause == nil || cfg.Resume == nil:
-		return nil, errors.New("pipeline: Backpressure needs Pause and Resume")
-	case cfg.High < 0:
-		return nil, fmt.Errorf("pipeline: High is negative: %d", cfg.High)
-	case cfg.Low < 0:
-		return nil, fmt.Errorf("pipeline: Low is negative: %d", cfg.Low)
-	}
-	if cfg.High == 0 {
-		cfg.High = DefaultHigh
-	}
-	if cfg.Low == 0 {
-		cfg.Low = cfg.High / 2
-	}
-	if cfg.Low >= cfg.High {
-		return nil, fmt.Errorf("pipeline: Low %d is not below High %d", cfg.Low, cfg.High)
-	}
-	return &Backpressure{cfg: cfg}, nil
-}
+// NewBackpressure returns an open Backpressure.
+func NewBackpressure(cfg BackpressureConfig) *Backpressure { return &Backpressure{cfg: cfg} }
 
 // Check reads Level and holds or releases Backlog. Call it after a batch was tracked.
 //

@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// Defaults of [CommitterConfig].
-const (
-	DefaultCommitInterval = 250 * time.Millisecond
-	DefaultCommitCount    = 1000
-	DefaultCommitRepeat   = time.Minute
-)
-
 // ErrTracked is returned by [Committer.Add] for a partition that it has already.
 var ErrTracked = errors.New("pipeline: the partition has a tracker already")
 
@@ -26,15 +19,14 @@ const finalCommits = 2
 
 // CommitterConfig has the two halves of a client's commit, Mark and Commit.
 type CommitterConfig struct {
-	// Interval between two looks at the watermarks. Default: [DefaultCommitInterval].
+	// Interval between two looks at the watermarks. Required.
 	Interval time.Duration
 	// Count of finished messages, over all partitions, after which the committer does
-	// not wait for the interval. Default: [DefaultCommitCount].
+	// not wait for the interval. Required.
 	Count int
 	// Repeat is for how long after the last mark Commit is repeated at every interval, at least
-	// twice, if Confirmed is nil. Default: [DefaultCommitRepeat], longer than the usual session
-	// timeout: a member that has not reached the group's coordinator by then has lost its
-	// partitions.
+	// twice, if Confirmed is nil. It should be longer than the session timeout: a member that has
+	// not reached the group's coordinator by then has lost its partitions.
 	Repeat time.Duration
 	// Mark notes the next offset to commit of a partition with the client. Required.
 	Mark func(topic string, partition int32, next int64)
@@ -88,27 +80,11 @@ type claim struct {
 	leaving chan struct{} // set by Remove, closed after the last commit
 }
 
-// NewCommitter returns a Committer that has not been started. It returns an error that
-// names the field for a missing function or a negative number.
+// NewCommitter returns a Committer that has not been started. It returns an error if
+// Mark or Commit is missing; the rest of cfg is not checked.
 func NewCommitter(cfg CommitterConfig) (*Committer, error) {
-	switch {
-	case cfg.Mark == nil || cfg.Commit == nil:
+	if cfg.Mark == nil || cfg.Commit == nil {
 		return nil, errors.New("pipeline: Committer needs Mark and Commit")
-	case cfg.Interval < 0:
-		return nil, fmt.Errorf("pipeline: Interval is negative: %v", cfg.Interval)
-	case cfg.Count < 0:
-		return nil, fmt.Errorf("pipeline: Count is negative: %d", cfg.Count)
-	case cfg.Repeat < 0:
-		return nil, fmt.Errorf("pipeline: Repeat is negative: %v", cfg.Repeat)
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = DefaultCommitInterval
-	}
-	if cfg.Count == 0 {
-		cfg.Count = DefaultCommitCount
-	}
-	if cfg.Repeat == 0 {
-		cfg.Repeat = DefaultCommitRepeat
 	}
 	return &Committer{
 		cfg:      cfg,

@@ -201,7 +201,8 @@ func TestStopIsBoundedByItsContext(t *testing.T) {
 
 func TestStopWithoutStart(t *testing.T) {
 	c := newClient(t)
-	com, err := pipeline.NewCommitter(pipeline.CommitterConfig{Mark: c.Mark, Commit: c.Commit})
+	com, err := pipeline.NewCommitter(pipeline.CommitterConfig{Mark: c.Mark, Commit: c.Commit,
+		Interval: commitInterval})
 	require.NoError(t, err)
 	assert.NoError(t, com.Stop(t.Context()))
 }

@@ -8,7 +8,7 @@
 //	batch, err := intake.Next(ctx, batch[:0])   // what has already been fetched
 //	slot, err := tracker.Track(offset)          // for each, in receive order, first of all
 //	backpressure.Check()                        // once per batch: too much in flight pauses
-//	err := queues.Submit(key, item)             // never blocks; same key in order
+//	err := queues.SubmitAll(items, key)         // never blocks; same key in order
 //	... process(ctx, item) Decision ...         // on a worker: effect, then record, then:
 //	if slot.Done() { committer.Finished(1); backpressure.Ease() }
 //

@@ -3,28 +3,11 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-)
-
-// Defaults of [IntakeConfig].
-const (
-	DefaultBatchMax  = 256
-	DefaultBatchWait = 2 * time.Millisecond
 )
 
 // ErrSourceClosed is returned by an [Intake] whose channel was closed.
 var ErrSourceClosed = errors.New("pipeline: the source is closed")
-
-// IntakeConfig bounds a batch.
-type IntakeConfig struct {
-	// BatchMax is the most items of one batch. Default: [DefaultBatchMax].
-	BatchMax int
-	// BatchWait is how long a batch that is not full waits for more, counted from
-	// when the source first ran empty. Default: [DefaultBatchWait]. A nanosecond is as
-	// good as not waiting.
-	BatchWait time.Duration
-}
 
 // Intake gathers what a channel already holds into batches.
 //
@@ -34,7 +17,7 @@ type IntakeConfig struct {
 //
 //  1. It waits for the first item, without a limit.
 //  2. It takes the items that are there already, without waiting.
-//  3. If the last batch had more than one item, it waits for more, at most BatchWait.
+//  3. If the last batch had more than one item, it waits for more, at most batchWait.
 //
 // At a high rate the batch is full before step 3, or fills in a fraction of it: the wait costs
 // nothing and batches are large. At a low rate items come alone and wait for nothing. Without step
@@ -51,28 +34,15 @@ type Intake[T any] struct {
 	busy   bool // the last batch had more than one item
 }
 
-// NewIntake returns an Intake that reads source. It returns an error for a nil
-// source and for negative limits.
-func NewIntake[T any](source <-chan T, cfg IntakeConfig) (*Intake[T], error) {
-	switch {
-	case source == nil:
-		return nil, errors.New("pipeline: Intake needs a source")
-	case cfg.BatchMax < 0:
-		return nil, fmt.Errorf("pipeline: BatchMax is negative: %d", cfg.BatchMax)
-	case cfg.BatchWait < 0:
-		return nil, fmt.Errorf("pipeline: BatchWait is negative: %v", cfg.BatchWait)
-	}
-	if cfg.BatchMax == 0 {
-		cfg.BatchMax = DefaultBatchMax
-	}
-	if cfg.BatchWait == 0 {
-		cfg.BatchWait = DefaultBatchWait
-	}
-	return &Intake[T]{source: source, max: cfg.BatchMax, wait: cfg.BatchWait}, nil
+// NewIntake returns an Intake that reads source, in batches of up to batchMax items. A batch that is
+// not full waits up to batchWait for more, counted from when the source first ran empty. A
+// nanosecond is as good as not waiting. Both must be positive.
+func NewIntake[T any](source <-chan T, batchMax int, batchWait time.Duration) *Intake[T] {
+	return &Intake[T]{source: source, max: batchMax, wait: batchWait}
 }
 
 // Next appends the next batch to batch, which is usually the last one cut to length
-// zero, and returns it with at least one and at most BatchMax items more.
+// zero, and returns it with at least one and at most batchMax items more.
 //
 // When ctx ends, or the source is closed, it returns what it has already taken with a
 // nil error: nothing that was received is ever dropped. With nothing taken it returns batch

@@ -11,21 +11,21 @@ import (
 // DefaultWorkers is the default of [KeyQueuesConfig].Workers.
 const DefaultWorkers = 16
 
-// ErrStopped is returned by [KeyQueues.Submit] once nothing is started any more. The item
-// was not taken.
+// ErrStopped is returned by [KeyQueues.SubmitAll] once nothing is started any more. The items
+// were not taken.
 var ErrStopped = errors.New("pipeline: queues are stopped")
 
 // Order says which items keep their order.
 type Order uint8
 
 const (
-	// ByKey runs items of one key in the order of Submit, and different keys in
+	// ByKey runs items of one key in the order of SubmitAll, and different keys in
 	// parallel. Items without a key (nil, which is not the same as an empty one) have
 	// no order, as in Kafka, where they are spread over partitions.
 	ByKey Order = iota
-	// ByPartition runs everything in the order of Submit, one at a time.
+	// ByPartition runs everything in the order of SubmitAll, one at a time.
 	ByPartition
-	// Unordered runs everything in parallel. It starts items in the order of Submit.
+	// Unordered runs everything in parallel. It starts items in the order of SubmitAll.
 	Unordered
 )
 
@@ -40,7 +40,7 @@ type KeyQueuesConfig struct {
 	Batch int
 	// OnStop, if set, is called once, with the error of the first [Stop] decision, from
 	// the goroutine that gave it. It may be a [context.CancelCauseFunc] that ends the
-	// intake. It is not called for Drain and Close, nor when the context ends.
+	// intake. It is not called for Drain, nor when the context ends.
 	OnStop func(error)
 }
 
@@ -54,9 +54,9 @@ type KeyQueuesConfig struct {
 // goroutine. A process function that blocks inside, however, holds its worker.
 //
 // There are no idle goroutines: a worker starts when there is something to run and ends when there
-// is nothing. Queues are not bounded here, so that Submit never blocks the reader; a [Backpressure]
-// bounds what is in flight. All methods are safe for concurrent use. [KeyQueues.Drain] or
-// [KeyQueues.Close] ends KeyQueues, and only once.
+// is nothing. Queues are not bounded here, so that SubmitAll never blocks the reader; a
+// [Backpressure] bounds what is in flight. All methods are safe for concurrent use.
+// [KeyQueues.Drain] ends KeyQueues.
 type KeyQueues[T any] struct {
 	process func(context.Context, []Task[T])
 	alone   func(T) bool
@@ -66,7 +66,7 @@ type KeyQueues[T any] struct {
 	onStop  func(error)
 
 	// ctx is the context of the process functions. It is not the context of one call, because they
-	// outlive the Submit that brought their item; Drain ends it.
+	// outlive the SubmitAll that brought their item; Drain ends it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -84,36 +84,26 @@ type KeyQueues[T any] struct {
 	idle     chan struct{} // closed when active and open reach zero, if somebody waits
 }
 
-// NewKeyQueues returns empty queues that run items one by one with process, which gets a context
-// derived from ctx. It starts no goroutine. It returns an error that names the fault: a nil
-// process, a negative Workers or Batch, or an Order that does not exist.
+// NewBatchKeyQueues returns empty queues that run items with process, which gets a context derived
+// from ctx, and up to Batch items which may run now, those of one key in their order. Each item
+// must be settled exactly once, before process returns or at any later time: until then its key
+// waits, but not its worker. The slice belongs to process until it returns. When process hands a
+// task over, it puts the zero Task in its place: if process ends its goroutine, the tasks left in
+// the slice are settled for it. An item for which alone is true gets a call to itself; with a nil
+// alone no item does.
+//
+// NewBatchKeyQueues starts no goroutine. It returns an error that names the fault: a nil process, a
+// negative Workers or Batch, or an Order that does not exist.
 //
 // When ctx ends, running items see it and nothing more is started. So ctx should
 // outlive the claim: a session's context ends when a rebalance begins, and would cut
 // off exactly the handlers that Drain lets finish. [context.WithoutCancel] of it
 // keeps its values.
-func NewKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
-	process func(context.Context, T) Decision) (*KeyQueues[T], error) {
-	if process == nil {
-		return nil, errNoProcess
-	}
-	cfg.Batch = 1
-	return NewBatchKeyQueues(ctx, cfg, func(ctx context.Context, tasks []Task[T]) {
-		tasks[0].Settle(process(ctx, tasks[0].Item))
-	}, nil)
-}
-
-// NewBatchKeyQueues is like [NewKeyQueues], for a process function that takes up to Batch items
-// which may run now, those of one key in their order. Each item must be settled exactly once,
-// before process returns or at any later time: until then its key waits, but not its worker. The
-// slice belongs to process until it returns. When process hands a task over, it puts the zero Task
-// in its place: if process ends its goroutine, the tasks left in the slice are settled for it. An
-// item for which alone is true gets a call to itself; with a nil alone no item does.
 func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	process func(context.Context, []Task[T]), alone func(T) bool) (*KeyQueues[T], error) {
 	switch {
 	case process == nil:
-		return nil, errNoProcess
+		return nil, errors.New("pipeline: KeyQueues need a process function")
 	case cfg.Workers < 0:
 		return nil, fmt.Errorf("pipeline: Workers is negative: %d", cfg.Workers)
 	case cfg.Batch < 0:
@@ -131,8 +121,6 @@ func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	return k, nil
 }
-
-var errNoProcess = errors.New("pipeline: KeyQueues need a process function")
 
 // Task is an item that is to be run.
 type Task[T any] struct {
@@ -153,14 +141,10 @@ func SettleAll[T any](tasks []Task[T], decisions []Decision) {
 	}
 }
 
-// Submit queues item behind those of its key. It never blocks. It reads the key only, and only in
-// ByKey order. It returns [ErrStopped] after a Stop decision, after Drain or Close, and when the
-// context has ended; the item then stays with the caller.
-func (k *KeyQueues[T]) Submit(key []byte, item T) error {
-	return k.SubmitAll([]T{item}, func(T) []byte { return key })
-}
-
-// SubmitAll submits each item as [KeyQueues.Submit] does, in order; it takes all of them or none.
+// SubmitAll queues each item, in order, behind those of its key; it takes all of them or none. It
+// never blocks. It reads the keys only, and only in ByKey order. It returns [ErrStopped] after a
+// Stop decision, after Halt or Drain, and when the context has ended; the items then stay with the
+// caller.
 func (k *KeyQueues[T]) SubmitAll(items []T, key func(T) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,25 +174,6 @@ func (k *KeyQueues[T]) Err() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.err
-}
-
-// KeyQueueStats is what [KeyQueues] hold at one moment.
-type KeyQueueStats struct {
-	// Items were submitted and are neither finished nor handed back.
-	Items int
-	// Keys have at least one item; without an order every item is a key.
-	Keys int
-	// Running is the number of workers, each with a batch.
-	Running int
-	// Parked keys wait for the delay of a [RetryAfter].
-	Parked int
-}
-
-// Stats returns a consistent reading for metrics. It visits no queue.
-func (k *KeyQueues[T]) Stats() KeyQueueStats {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return KeyQueueStats{Items: k.items, Keys: k.all.len, Running: k.active, Parked: k.parked}
 }
 
 // stopped reports whether nothing may be started any more.

@@ -6,16 +6,12 @@ import (
 	"fmt"
 )
 
-// Causes with which a process function's context ends.
-var (
-	// ErrDrained says that the time to finish is over, because the partition is being given up.
-	ErrDrained = errors.New("pipeline: not finished when the drain ended")
-	// ErrClosed says that the queues were closed without waiting for what ran.
-	ErrClosed = errors.New("pipeline: queues were closed")
-)
+// ErrDrained is the cause with which a process function's context ends: the time to finish is over,
+// because the partition is being given up.
+var ErrDrained = errors.New("pipeline: not finished when the drain ended")
 
-// Drained has the items that [KeyQueues.Drain] and [KeyQueues.Close] leave to their caller. Both
-// slices keep the order of Submit within a key.
+// Drained has the items that [KeyQueues.Halt] and [KeyQueues.Drain] leave to their caller. Both
+// slices keep the order of SubmitAll within a key.
 type Drained[T any] struct {
 	// Pending items do not run and never will: they were never started, wait between two attempts,
 	// or ended without being finished. They belong to the caller now, each exactly once.
@@ -38,29 +34,17 @@ func (k *KeyQueues[T]) Halt() Drained[T] {
 // and returns without waiting for them to notice. Unfinished items come back.
 //
 // Every submitted item is finished (decision Done), or pending in exactly one of the results, or
-// running in the last result. Another call of Halt, Drain or Close asks again for those that were
+// running in the last result. Another call of Halt or Drain asks again for those that were
 // running: each is then finished (and in neither slice), pending or still running. So "drain, then
 // a short grace for handlers that listen to their context" is two calls.
 //
 // With a ctx that never ends, Drain waits as long as the handler runs.
 func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
-	return k.drain(ctx, ErrDrained)
-}
-
-// Close cancels running items at once, with the cause [ErrClosed], and waits for them until ctx
-// ends. It returns what [KeyQueues.Drain] returns. It leaves goroutines behind only if there are
-// items in Running.
-func (k *KeyQueues[T]) Close(ctx context.Context) Drained[T] {
-	k.cancel(ErrClosed)
-	return k.drain(ctx, ErrClosed)
-}
-
-func (k *KeyQueues[T]) drain(ctx context.Context, why error) Drained[T] {
 	select {
 	case <-k.quiesce():
-		k.cancel(why) // nothing runs: this only frees the context
+		k.cancel(ErrDrained) // nothing runs: this only frees the context
 	case <-ctx.Done():
-		k.cancel(fmt.Errorf("%w: %w", why, context.Cause(ctx)))
+		k.cancel(fmt.Errorf("%w: %w", ErrDrained, context.Cause(ctx)))
 	}
 	return k.collect()
 }

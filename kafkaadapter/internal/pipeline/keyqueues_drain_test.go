@@ -122,37 +122,6 @@ func TestDrainTakesParkedItems(t *testing.T) {
 	})
 }
 
-func TestCloseCancelsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &sleeper{}
-		l := newKeyQueues(t, pipeline.KeyQueuesConfig{}, s.process)
-		submit(t, l, item{"a", 100}, item{"b", 100})
-		synctest.Wait()
-		start := time.Now()
-		left := l.Close(within(t, time.Minute))
-		assert.Equal(t, time.Millisecond, time.Since(start))
-		assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"a", 100}, {"b", 100}}}, left)
-		for _, cause := range s.causes {
-			assert.ErrorIs(t, cause, pipeline.ErrClosed)
-		}
-		assert.Zero(t, l.Close(t.Context()), "a second Close hands out again")
-	})
-}
-
-func TestCloseWaitsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &sleeper{deaf: true}
-		l := newKeyQueues(t, pipeline.KeyQueuesConfig{}, s.process)
-		submit(t, l, item{"deaf", 60})
-		synctest.Wait()
-		start := time.Now()
-		left := l.Close(within(t, 10*time.Second))
-		assert.Equal(t, 10*time.Second, time.Since(start))
-		assert.Equal(t, []item{{"deaf", 60}}, left.Running)
-		time.Sleep(time.Minute)
-	})
-}
-
 func TestDrainOfUnusedKeyQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newKeyQueues(t, pipeline.KeyQueuesConfig{}, (&sleeper{}).process)

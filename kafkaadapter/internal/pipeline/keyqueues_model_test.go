@@ -192,7 +192,7 @@ func BenchmarkKeyQueues(b *testing.B) {
 				if err := l.Submit(keys[i%len(keys)], i); err != nil {
 					b.Fatal(err)
 				}
-				if i++; i%pipeline.DefaultBatchMax == 0 {
+				if i++; i%256 == 0 {
 					wg.Wait()
 				}
 			}
