@@ -201,7 +201,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 // skip reports the duplicate of a message that is done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
 	if c.Cause == driver.OtherSource && !it.otherTopic {
-		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
+		p.cfg.SkippedOtherSource(it.msg)
 	}
 	if hook := p.cfg.Observer.Skipped; hook != nil {
 		hook(it.msg, c.Cause, c.Record.Age)

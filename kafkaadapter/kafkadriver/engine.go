@@ -34,21 +34,21 @@ type Engine struct {
 
 	abandoned  abandoned
 	suspects   suspects
-	others     others
-	identified identified
+	others     set[string]         // topics for which SkippedOtherSource has warned
+	identified set[TopicPartition] // from which this process has received a message with an id
 	parkedLog  parkedLog
-	parkings   parkings
-	errors     series // of the group
+	parkings   sync.Map        // by topic: a *parking
+	errors     series          // of the group
+	shown      set[*Partition] // for Progress
 
 	mu     sync.Mutex
-	shown  map[*Partition]struct{}          // for Progress
 	topics map[string]deadletter.TopicScope // of Identify
 }
 
 // New completes and checks the configuration of a driver's consumer in a group; an
 // [*dedup.InputError] names the first bad field. It starts nothing and contacts nobody.
 func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
-	e := &Engine{Config: cfg, name: driver, group: group, shown: make(map[*Partition]struct{}),
+	e := &Engine{Config: cfg, name: driver, group: group,
 		topics: make(map[string]deadletter.TopicScope)}
 	if e.ID == nil {
 		e.ID = kafkaadapter.DefaultID()
@@ -145,26 +145,13 @@ type Committer = pipeline.Committer
 func (e *Engine) Progress() []kafkaadapter.Progress {
 	// A partition that is being paused holds the lock of its backpressure while it waits for
 	// whoever can pause it. So no lock of ours may be held while we wait for that lock.
-	e.mu.Lock()
-	shown := make([]*Partition, 0, len(e.shown))
-	for p := range e.shown {
-		shown = append(shown, p)
+	shown := e.shown.all()
+	all := make([]kafkaadapter.Progress, len(shown))
+	for i, p := range shown {
+		all[i] = p.progress()
 	}
-	e.mu.Unlock()
-	return progressOf(shown)
-}
-
-// show adds a partition to Progress, or removes it.
-func (e *Engine) show(p *Partition, on bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if on {
-		e.shown[p] = struct{}{}
-	} else {
-		delete(e.shown, p)
-	}
-}
-
-func compareProgress(x, y kafkaadapter.Progress) int {
-	return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+	slices.SortFunc(all, func(x, y kafkaadapter.Progress) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+	})
+	return all
 }

@@ -23,35 +23,6 @@ const (
 	noIDPause = 250 * time.Millisecond
 )
 
-// identified are the partitions from which this process has received a message with an id. The zero
-// value is ready, and safe for concurrent use.
-type identified struct {
-	mu    sync.Mutex
-	known map[numbered]bool
-}
-
-type numbered struct {
-	topic  string
-	number int32
-}
-
-// add notes that a message with an id has come.
-func (i *identified) add(topic string, number int32) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.known == nil {
-		i.known = make(map[numbered]bool)
-	}
-	i.known[numbered{topic, number}] = true
-}
-
-// has reports whether a message with an id has come.
-func (i *identified) has(topic string, number int32) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.known[numbered{topic, number}]
-}
-
 // note counts the received messages without an id, before any of them is handled.
 func (p *Partition) note(items []item) {
 	if p.identified.Load() {
@@ -62,7 +33,7 @@ func (p *Partition) note(items []item) {
 		case errors.Is(it.bad, kafkaadapter.ErrNoID):
 			p.noIDs.Add(1)
 		case it.msg.ID != "":
-			p.cfg.identified.add(p.at.Topic, p.at.Partition)
+			p.cfg.identified.add(TopicPartition{p.at.Topic, p.at.Partition})
 			p.identified.Store(true)
 			return
 		}

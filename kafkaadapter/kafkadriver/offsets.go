@@ -15,7 +15,7 @@ type Offsets struct {
 	topics *SessionTopics // or nil
 
 	mu     sync.Mutex
-	at     map[numbered]*offset
+	at     map[TopicPartition]*offset
 	failed bool // the last attempt
 }
 
@@ -38,14 +38,14 @@ type Due struct {
 // NewOffsets returns the offsets of one session. With its topics, nothing is due for a name that
 // stands for another topic by now; without them (nil) the driver must check that itself.
 func (e *Engine) NewOffsets(topics *SessionTopics) *Offsets {
-	return &Offsets{e: e, topics: topics, at: make(map[numbered]*offset)}
+	return &Offsets{e: e, topics: topics, at: make(map[TopicPartition]*offset)}
 }
 
 // Add adds a partition that was assigned.
 func (o *Offsets) Add(topic string, partition int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at[numbered{topic, partition}] = &offset{marked: -1, confirmed: -1}
+	o.at[TopicPartition{topic, partition}] = &offset{marked: -1, confirmed: -1}
 }
 
 // Forget drops a partition that was given up. Otherwise the coordinator would take a commit that is
@@ -54,7 +54,7 @@ func (o *Offsets) Add(topic string, partition int32) {
 func (o *Offsets) Forget(topic string, partition int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.at, numbered{topic, partition})
+	delete(o.at, TopicPartition{topic, partition})
 }
 
 // ForgetTopic drops the partitions of a topic that was deleted, and of all topics for an empty
@@ -63,7 +63,7 @@ func (o *Offsets) ForgetTopic(topic string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for at := range o.at {
-		if topic == "" || at.topic == topic {
+		if topic == "" || at.Topic == topic {
 			delete(o.at, at)
 		}
 	}
@@ -72,11 +72,11 @@ func (o *Offsets) ForgetTopic(topic string) {
 // Mark notes the next offset to commit, and calls Observer.Committing. It is for
 // [Engine.NewCommitter].
 func (o *Offsets) Mark(topic string, partition int32, next int64) {
-	if o.topics != nil && o.topics.isStale(topic) {
+	if o.topics != nil && o.topics.stale.has(topic) {
 		return
 	}
 	o.mu.Lock()
-	of := o.at[numbered{topic, partition}]
+	of := o.at[TopicPartition{topic, partition}]
 	if of != nil {
 		of.marked = next
 	}
@@ -91,7 +91,7 @@ func (o *Offsets) Mark(topic string, partition int32, next int64) {
 func (o *Offsets) Confirmed(topic string, partition int32) (next int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	of := o.at[numbered{topic, partition}]
+	of := o.at[TopicPartition{topic, partition}]
 	if of == nil {
 		return math.MaxInt64, true
 	}
@@ -133,7 +133,7 @@ func (o *Offsets) unconfirmed() []Due {
 	var all []Due
 	for at, of := range o.at {
 		if of.marked > of.confirmed {
-			all = append(all, Due{Topic: at.topic, Partition: at.number, Next: of.marked, of: of})
+			all = append(all, Due{Topic: at.Topic, Partition: at.Partition, Next: of.marked, of: of})
 		}
 	}
 	return all
@@ -143,7 +143,7 @@ func (o *Offsets) unconfirmed() []Due {
 func (o *Offsets) Holds(d Due) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.at[numbered{d.Topic, d.Partition}] == d.of
+	return o.at[TopicPartition{d.Topic, d.Partition}] == d.of
 }
 
 // Ended notes the end of one attempt: err is nil when the coordinator has the offset. Hooks get

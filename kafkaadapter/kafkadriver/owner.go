@@ -117,19 +117,12 @@ func (p *Partition) own(ctx context.Context) error {
 		case ctx.Err() == nil:
 			p.notOwned(n, err)
 		}
-		if p.sleep(ctx, n) != nil {
+		if backoff.Sleep(ctx, p.cfg.Pause(n, ownPauseMax)) != nil {
 			return nil
 		}
 		since = time.Now().Add(-ownPauseMax)
 	}
 	return nil
-}
-
-// sleep waits before the partition is asked for again.
-func (p *Partition) sleep(ctx context.Context, n int) error {
-	retry := backoff.Policy{Base: min(p.cfg.retry.Base, ownPauseMax),
-		Cap: min(p.cfg.retry.Cap, ownPauseMax)}
-	return backoff.Sleep(ctx, retry.Delay(n, 0, nil))
 }
 
 // acquire asks for the partition once. It passes a partition count that was asked for at the time

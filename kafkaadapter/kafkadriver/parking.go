@@ -16,26 +16,8 @@ const (
 	probeMax = time.Second
 )
 
-// parkings has a parking for each topic that a consumer reads. Each topic may have a dead-letter
-// topic of its own, and its letters must not wait for those of another. The zero value is ready.
-type parkings struct {
-	mu      sync.Mutex
-	byTopic map[string]*parking
-}
-
-func (k *parkings) of(topic string) *parking {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.byTopic == nil {
-		k.byTopic = make(map[string]*parking)
-	}
-	if k.byTopic[topic] == nil {
-		k.byTopic[topic] = new(parking)
-	}
-	return k.byTopic[topic]
-}
-
-// parking calls Park on goroutines of its own. While a dead-letter topic is down, each call lasts
+// parking is the queue of one topic: each topic may have a dead-letter topic of its own, and its
+// letters must not wait for those of another. It calls Park on goroutines of its own. While a dead-letter topic is down, each call lasts
 // until its timeout; calls on the workers would leave few workers to healthy messages. While calls
 // fail, parking makes one at a time, with pauses. The other messages wait without a worker: only
 // their keys and offsets wait with them. Goroutines exist only while there is something to do.

@@ -140,8 +140,9 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	p.queues, err = pipeline.NewBatchKeyQueues(p.base, queues, p.process, alone)
 	p.asks = pipeline.NewGather(t.BatchMax, endSenders, p.askBatch)
 	p.ends = pipeline.NewGather(t.BatchMax, endSenders, p.endBatch)
-	p.parking = e.parkings.of(at.Topic)
-	p.identified.Store(e.identified.has(at.Topic, at.Partition))
+	k, _ := e.parkings.LoadOrStore(at.Topic, new(parking))
+	p.parking = k.(*parking) //nolint:errcheck,forcetypeassert // the map has nothing else
+	p.identified.Store(e.identified.has(TopicPartition{at.Topic, at.Partition}))
 	p.origins = driver.Origin{Source: at.Topic, Partition: at.Partition, Generation: at.Generation}
 	if e.group != "" {
 		p.origins.Source = e.group + "/" + at.Topic // neither may contain a slash
@@ -169,7 +170,7 @@ func (p *Partition) Start() error {
 		p.stop(err)
 		return p.errorf(err)
 	}
-	p.cfg.show(p, true)
+	p.cfg.shown.add(p)
 	if hook := p.cfg.Observer.Assigned; hook != nil {
 		hook(p.at.Topic, p.at.Partition, p.at.Generation)
 	}
@@ -195,7 +196,7 @@ func (p *Partition) End() error {
 	p.stop(ErrRevoked)
 	p.claiming.Wait()
 	p.giveUp()
-	p.cfg.show(p, false)
+	p.cfg.shown.remove(p)
 	if err := p.queues.Err(); errors.Is(err, pipeline.ErrNoDecision) {
 		return p.errorf(fmt.Errorf("a handler ended its goroutine: %w", err))
 	}

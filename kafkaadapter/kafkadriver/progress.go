@@ -1,20 +1,9 @@
 package kafkadriver
 
 import (
-	"slices"
-
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
-
-func progressOf(partitions []*Partition) []kafkaadapter.Progress {
-	all := make([]kafkaadapter.Progress, len(partitions))
-	for i, p := range partitions {
-		all[i] = p.progress()
-	}
-	slices.SortFunc(all, compareProgress)
-	return all
-}
 
 func (p *Partition) progress() kafkaadapter.Progress {
 	at, paused := p.tracker.Progress(), p.backpressure.Reasons()

@@ -45,8 +45,8 @@ func TestProgressDuringPause(t *testing.T) {
 				// On a busy machine the goroutine that has the lock may be off its processor for
 				// a while.
 				for range 5_000_000 {
-					if e.mu.TryLock() {
-						e.mu.Unlock()
+					if e.shown.mu.TryLock() {
+						e.shown.mu.Unlock()
 						return
 					}
 					runtime.Gosched()

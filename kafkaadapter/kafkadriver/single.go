@@ -22,20 +22,25 @@ func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) 
 	it := item{msg: m}
 	e.identify(&it, &scope)
 	if m.ID != "" {
-		e.identified.add(m.Topic, m.Partition)
+		e.identified.add(TopicPartition{m.Topic, m.Partition})
 	}
 	return it.otherTopic, it.bad
 }
 
 // HasIDs reports whether this process has received a message with an id from a partition.
 func (e *Engine) HasIDs(topic string, partition int32) bool {
-	return e.identified.has(topic, partition)
+	return e.identified.has(TopicPartition{topic, partition})
 }
 
 // SkippedOtherSource warns, once for a topic, that a message is skipped although another topic or
 // group has made its record.
 func (e *Engine) SkippedOtherSource(m *kafkaadapter.Message) {
-	e.others.warn(e.Logger, m.Topic, m.Partition, m.Offset, m.Scope)
+	if !e.others.add(m.Topic) {
+		return
+	}
+	e.Logger.Warn("kafkaadapter: a message is skipped because another topic or consumer group has recorded its id under the same scope; "+
+		"if they are different messages, give each a scope of its own (this is logged once for a topic)",
+		"topic", m.Topic, "partition", m.Partition, "offset", m.Offset, "scope", m.Scope)
 }
 
 // RequestOf returns the option with which the message is claimed.

@@ -40,7 +40,7 @@ func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int
 		if failures == 0 && ctx.Err() == nil {
 			s.all.report(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
 		}
-		if backoff.Sleep(ctx, s.all.retry.Delay(failures, 0, nil)) != nil {
+		if backoff.Sleep(ctx, s.all.pause(failures)) != nil {
 			return false
 		}
 	}
@@ -68,7 +68,7 @@ func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32
 	}
 	s.mu.Unlock()
 	s.compare(found)
-	if s.isStale(topic) {
+	if s.stale.has(topic) {
 		return false, nil
 	}
 	return s.begins(ctx, topic, partition, initial, state.UUID, commit)

@@ -16,21 +16,7 @@ const atStart = -2
 // begins the partition the next time, it checks whether the log was cut, even if the log has grown
 // beyond that offset since.
 func (w *Topics) OutOfRange(topic string, partition int32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.refused[TopicPartition{topic, partition}] = true
-}
-
-func (w *Topics) wasRefused(at TopicPartition) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.refused[at]
-}
-
-func (w *Topics) settled(at TopicPartition) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.refused, at)
+	w.refused.add(TopicPartition{topic, partition})
 }
 
 // Recheck checks partitions that were out of range. It is for a client that does not begin a
@@ -38,7 +24,7 @@ func (w *Topics) settled(at TopicPartition) {
 func (s *SessionTopics) Recheck(ctx context.Context, assigned map[string][]int32, commit Rewind) {
 	for topic, partitions := range assigned {
 		for _, partition := range partitions {
-			if s.all.wasRefused(TopicPartition{topic, partition}) {
+			if s.all.refused.has(TopicPartition{topic, partition}) {
 				s.Claimed(ctx, topic, partition, atStart, commit)
 			}
 		}
@@ -60,8 +46,8 @@ func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, 
 	if err != nil {
 		return false, fmt.Errorf("kafkaadapter: its log cannot be asked for: %w", err)
 	}
-	if offset <= end && (offset < oldest || !s.all.wasRefused(at)) {
-		s.all.settled(at)
+	if offset <= end && (offset < oldest || !s.all.refused.has(at)) {
+		s.all.refused.remove(at)
 		return false, nil
 	}
 	next := oldest
@@ -73,7 +59,7 @@ func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, 
 		next = max(oldest, min(next, offset, end))
 	}
 	if err == nil && next == offset { // it has been read again already
-		s.all.settled(at)
+		s.all.refused.remove(at)
 		return false, nil
 	}
 	if err == nil {
@@ -82,7 +68,7 @@ func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, 
 	if err != nil {
 		return false, fmt.Errorf("kafkaadapter: where to read again cannot be committed: %w", err)
 	}
-	s.all.settled(at)
+	s.all.refused.remove(at)
 	err = fmt.Errorf("%w: %s/%d: the offset %d was committed, and the log ends at %d; it is read again from %d",
 		kafkaadapter.ErrLogCut, topic, partition, offset, end, next)
 	s.all.report(err)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/internal/backoff"
@@ -30,17 +31,18 @@ const (
 // the new topic from the old one's offset on. One Topics serves all sessions of an adapter.
 type Topics struct {
 	source TopicSource
-	retry  backoff.Policy
 	report func(error)
+	pause  func(failures int) time.Duration
 	window time.Duration // of the records; 0: not known
 
 	mu         sync.Mutex
-	subscribed []string                // of Run
-	absent     map[string]bool         // left out of the session
-	known      map[string]string       // UUIDs, as they were pinned last
-	successor  map[string]string       // UUIDs of topics that replaced others in this process
-	blind      bool                    // it was reported that there are no UUIDs
-	refused    map[TopicPartition]bool // with an offset that is out of range
+	subscribed []string          // of Run
+	known      map[string]string // UUIDs, as they were pinned last
+	successor  map[string]string // UUIDs of topics that replaced others in this process
+
+	absent  set[string]         // left out of the session
+	blind   atomic.Bool         // it was reported that there are no UUIDs
+	refused set[TopicPartition] // with an offset that is out of range
 }
 
 // TopicState says which topic a name stands for.
@@ -70,12 +72,10 @@ type TopicSource interface {
 
 // NewTopics returns the topics of a consumer.
 func (e *Engine) NewTopics(source TopicSource) *Topics {
-	limit := min(e.Attempts.RetryMax, topicLook)
 	w := &Topics{
 		source: source, report: e.GroupError,
-		retry:  backoff.Policy{Base: min(e.Attempts.RetryBase, limit), Cap: limit},
-		absent: make(map[string]bool), known: make(map[string]string),
-		successor: make(map[string]string), refused: make(map[TopicPartition]bool),
+		pause: func(failures int) time.Duration { return e.Pause(failures, topicLook) },
+		known: make(map[string]string), successor: make(map[string]string),
 	}
 	if e.Deduper != nil {
 		w.window = e.Deduper.Config().Window
@@ -121,11 +121,9 @@ func (w *Topics) Present(ctx context.Context, topics []string) []string {
 
 // leaveOut notes whether a topic is left out, and reports it once.
 func (w *Topics) leaveOut(topic string, absent error) {
-	w.mu.Lock()
-	news := absent != nil && !w.absent[topic]
-	w.absent[topic] = absent != nil
-	w.mu.Unlock()
-	if news {
+	if absent == nil {
+		w.absent.remove(topic)
+	} else if w.absent.add(topic) {
 		w.report(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic,
 			absent))
 	}
@@ -150,11 +148,7 @@ func (w *Topics) replaced(topic, uuid string) bool {
 
 // noUUID reports once that a topic has no UUID.
 func (w *Topics) noUUID(topic string) {
-	w.mu.Lock()
-	news := !w.blind
-	w.blind = true
-	w.mu.Unlock()
-	if news {
+	if w.blind.CompareAndSwap(false, true) {
 		w.report(fmt.Errorf("kafkaadapter: topic %q has no UUID: brokers, and the version that the client speaks, must be 2.8 at least; "+
 			"stop the group before a topic is deleted and created again, or messages of the new one are skipped", topic))
 	}
@@ -164,13 +158,9 @@ func (w *Topics) noUUID(topic string) {
 func (w *Topics) awaited() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all []string
-	for _, topic := range w.subscribed {
-		if w.absent[topic] {
-			all = append(all, topic)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(w.subscribed), func(topic string) bool {
+		return !w.absent.has(topic)
+	})
 }
 
 // SessionTopics are the topics of one session, as they were when its partitions were assigned.
@@ -182,7 +172,7 @@ type SessionTopics struct {
 
 	mu     sync.Mutex
 	uuids  map[string]string // pinned
-	stale  map[string]bool   // another topic has the name: nothing may be committed
+	stale  set[string]       // another topic has the name: nothing may be committed
 	missed map[string]int    // looks in a row that did not find a pinned topic
 }
 
@@ -190,7 +180,7 @@ type SessionTopics struct {
 func (w *Topics) Begin(end context.CancelCauseFunc) *SessionTopics {
 	s := &SessionTopics{
 		all: w, end: end,
-		uuids: make(map[string]string), stale: make(map[string]bool), missed: make(map[string]int),
+		uuids: make(map[string]string), missed: make(map[string]int),
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -236,14 +226,8 @@ func (s *SessionTopics) pinned() []string {
 // compare ends the session when a name stands for another topic.
 func (s *SessionTopics) compare(found map[string]TopicState) {
 	for topic, state := range found {
-		s.mu.Lock()
-		pinned := s.uuids[topic]
-		changed := pinned != "" && state.UUID != "" && state.UUID != pinned && !s.stale[topic]
-		if changed {
-			s.stale[topic] = true
-		}
-		s.mu.Unlock()
-		if changed {
+		pinned := s.UUID(topic)
+		if pinned != "" && state.UUID != "" && state.UUID != pinned && s.stale.add(topic) {
 			s.recreated(topic, fmt.Errorf("its UUID was %s and is %s", pinned, state.UUID))
 		}
 	}
@@ -291,21 +275,12 @@ func (s *SessionTopics) mayCommit(ctx context.Context, topics []string) (map[str
 		return nil, err
 	}
 	s.compare(found)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	may := make(map[string]bool, len(topics))
 	for _, topic := range topics {
 		state, ok := found[topic]
-		may[topic] = ok && state.Absent == nil && !s.stale[topic]
+		may[topic] = ok && state.Absent == nil && !s.stale.has(topic)
 	}
 	return may, nil
-}
-
-// isStale reports whether the name stands for another topic by now.
-func (s *SessionTopics) isStale(topic string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stale[topic]
 }
 
 // UUID is the topic's UUID when it was assigned, empty when it is not known.
