@@ -9,14 +9,6 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-func (s *session) mark(topic string, partition int32, next int64) {
-	s.offsets.Mark(topic, partition, next)
-}
-
-func (s *session) confirmed(topic string, partition int32) (next int64, ok bool) {
-	return s.offsets.Confirmed(topic, partition)
-}
-
 // commit makes one attempt. The committer repeats it while anything is not confirmed.
 func (s *session) commit() {
 	all := s.offsets.Due(s.base)

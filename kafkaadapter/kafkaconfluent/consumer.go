@@ -26,9 +26,6 @@ type Consumer struct {
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
 // nothing and contacts nobody.
 func New(group string, cfg kafkaadapter.Config) (*Consumer, error) {
-	if group == "" {
-		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
-	}
 	engine, err := kafkadriver.New("kafkaconfluent", group, cfg)
 	if err != nil {
 		return nil, err

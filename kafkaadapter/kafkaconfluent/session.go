@@ -64,14 +64,11 @@ func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, 
 	if s.client, err = kafka.NewConsumer(&config); err != nil {
 		return nil, err
 	}
-	if s.admin, err = kafka.NewAdminClientFromConsumer(s.client); err == nil {
-		s.counts = kafkadriver.NewCounts(s.count)
-		s.committer, err = s.engine.NewCommitter(s.mark, s.commit, s.confirmed)
-	}
-	if err != nil {
+	if s.admin, err = kafka.NewAdminClientFromConsumer(s.client); err != nil {
 		_ = s.client.Close()
 		return nil, err
 	}
+	s.counts = kafkadriver.NewCounts(s.count)
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	c.current.Store(s)
 	return s, nil
@@ -84,6 +81,8 @@ func (s *session) run(ctx context.Context, topics []string) (over bool, err erro
 	s.unassigned.topics = topics
 	s.topics = s.watch.Begin(func(why error) { s.stop(&topicsChanged{why}) })
 	s.offsets = s.engine.NewOffsets(s.topics)
+	s.committer, _ = s.engine.NewCommitter(s.offsets.Mark, s.commit,
+		s.offsets.Confirmed) // its settings have been checked
 	s.committer.Start()
 	if s.ctx.Err() == nil {
 		if err := s.client.SubscribeTopics(topics, s.rebalance); err != nil {

@@ -48,6 +48,9 @@ type Engine struct {
 // New completes and checks the configuration of a driver's consumer in a group; an
 // [*dedup.InputError] names the first bad field. It starts nothing and contacts nobody.
 func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
+	if group == "" {
+		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
+	}
 	e := &Engine{Config: cfg, name: driver, group: group,
 		topics: make(map[string]deadletter.TopicScope)}
 	if e.ID == nil {

@@ -143,10 +143,8 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	k, _ := e.parkings.LoadOrStore(at.Topic, new(parking))
 	p.parking = k.(*parking) //nolint:errcheck,forcetypeassert // the map has nothing else
 	p.identified.Store(e.identified.has(TopicPartition{at.Topic, at.Partition}))
-	p.origins = driver.Origin{Source: at.Topic, Partition: at.Partition, Generation: at.Generation}
-	if e.group != "" {
-		p.origins.Source = e.group + "/" + at.Topic // neither may contain a slash
-	}
+	p.origins = driver.Origin{Source: e.group + "/" + at.Topic, // neither may contain a slash
+		Partition: at.Partition, Generation: at.Generation}
 	if e.Own == nil { // otherwise a store digests the source for each message, up to four times
 		p.origins.SourceDigest, p.origins.Source = p.origins.Digest(), ""
 	}

@@ -76,9 +76,6 @@ type Share struct {
 // its deliveries. Set Attempts.Timeout, because the next poll waits for the slowest handler of this
 // one.
 func NewShare(group string, cfg kafkaadapter.Config, opts ShareOptions) (*Share, error) {
-	if group == "" {
-		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
-	}
 	if err := checkShare(&cfg, &opts); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,10 @@ import (
 type handler struct{ c *Consumer }
 
 // Setup implements sarama.ConsumerGroupHandler: it starts the session's committer.
-func (h handler) Setup(session sarama.ConsumerGroupSession) error { return h.c.begin(session) }
+func (h handler) Setup(session sarama.ConsumerGroupSession) error {
+	h.c.begin(session)
+	return nil
+}
 
 // Cleanup implements sarama.ConsumerGroupHandler: it commits what is finished and stops the
 // session's committer.

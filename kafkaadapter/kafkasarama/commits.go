@@ -35,7 +35,7 @@ type groupClient interface {
 	// again first.
 	Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error)
 	// Count asks the brokers for the number of a topic's partitions.
-	Count(topic string) (int32, error)
+	Count(ctx context.Context, topic string) (int32, error)
 	// Config is the client's configuration.
 	Config() *sarama.Config
 
@@ -68,7 +68,7 @@ func (c realClient) Commit(r *sarama.OffsetCommitRequest,
 }
 
 // Count implements groupClient.
-func (c realClient) Count(topic string) (int32, error) {
+func (c realClient) Count(_ context.Context, topic string) (int32, error) {
 	// A partition without a leader makes the refresh fail, but still counts.
 	if err := c.RefreshMetadata(topic); err != nil &&
 		!errors.Is(err, sarama.ErrLeaderNotAvailable) {

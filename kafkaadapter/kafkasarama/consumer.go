@@ -22,8 +22,7 @@ type Consumer struct {
 	topics *kafkadriver.Topics
 	member groupmember.Member
 
-	mu       sync.Mutex
-	sessions map[sarama.ConsumerGroupSession]*session
+	sessions sync.Map // by sarama's session: the *session
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
@@ -45,9 +44,6 @@ func New(client sarama.Client, group string, cfg kafkaadapter.Config) (*Consumer
 }
 
 func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Consumer, error) {
-	if group == "" {
-		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
-	}
 	if !client.Config().Version.IsAtLeast(sarama.V0_11_0_0) {
 		return nil, &dedup.InputError{Field: "sarama.Config.Version",
 			Reason: "is below 0.11: headers, and with them message ids, need it"}
@@ -56,9 +52,8 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{engine: engine, client: client,
-		sessions: make(map[sarama.ConsumerGroupSession]*session)}
-	c.counts = kafkadriver.NewCounts(c.count)
+	c := &Consumer{engine: engine, client: client}
+	c.counts = kafkadriver.NewCounts(client.Count)
 	c.topics = engine.NewTopics(client)
 	c.member = groupmember.Member{
 		Retry: backoff.Policy{Base: engine.Attempts.RetryBase, Cap: engine.Attempts.RetryMax},
@@ -98,11 +93,6 @@ func (c *Consumer) Run(ctx context.Context, group sarama.ConsumerGroup, topics [
 // Progress returns a reading of every partition that this member has, in order. It costs a few
 // locks for each partition, and may be called at any time except inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
-
-// count asks the brokers for the number of a topic's partitions.
-func (c *Consumer) count(_ context.Context, topic string) (int32, error) {
-	return c.client.Count(topic)
-}
 
 // Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It
 // makes what a consumer needs, and closes it at the end. It sets sarama's configuration as

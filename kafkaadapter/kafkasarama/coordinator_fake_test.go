@@ -40,7 +40,7 @@ func newFakeCoordinator(group *fakeGroup) *fakeCoordinator {
 func (f *fakeCoordinator) Config() *sarama.Config { return f.config }
 
 // Count implements groupClient.
-func (f *fakeCoordinator) Count(string) (int32, error) {
+func (f *fakeCoordinator) Count(context.Context, string) (int32, error) {
 	f.group.mu.Lock()
 	defer f.group.mu.Unlock()
 	return int32(len(f.group.log)) + f.more, nil

@@ -83,7 +83,7 @@ func moved(err error) bool {
 
 func lags(client sarama.Client, admin sarama.ClusterAdmin, group string,
 	topics []string) (map[string]time.Duration, error) {
-	_, unread, err := unreadBy(admin, group, topics)
+	unread, err := unreadBy(admin, group, topics)
 	if err != nil {
 		return nil, err
 	}

@@ -28,23 +28,15 @@ type session struct {
 }
 
 // begin starts a session's committer.
-func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
+func (c *Consumer) begin(member sarama.ConsumerGroupSession) {
 	s := c.newSession(member)
 	s.topics = c.topics.Begin(s.end)
 	s.commits = c.newCommits(member, s)
-	var err error
-	s.committer, err = c.engine.NewCommitter(s.commits.Mark, s.commits.commit,
-		s.commits.Confirmed)
-	if err != nil {
-		s.topics.Close()
-		return err
-	}
-	c.mu.Lock()
-	c.sessions[member] = s
-	c.mu.Unlock()
+	s.committer, _ = c.engine.NewCommitter(s.commits.Mark, s.commits.commit,
+		s.commits.Confirmed) // its settings have been checked
+	c.sessions.Store(member, s)
 	s.committer.Start()
 	s.topics.Recheck(s.assigned, member.Claims(), s.commits.rewind)
-	return nil
 }
 
 // newSession makes the session's contexts. sarama ends its own context with the answer to a
@@ -87,17 +79,15 @@ func fencedBy(answer error) error { return fmt.Errorf("%w: %w", kafkaadapter.Err
 
 // session is the state of a session between its Setup and its Cleanup, or nil.
 func (c *Consumer) session(member sarama.ConsumerGroupSession) *session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sessions[member]
+	found, _ := c.sessions.Load(member)
+	s, _ := found.(*session) // nil when there is none
+	return s
 }
 
 // end commits what is finished and stops the session's committer.
 func (c *Consumer) end(member sarama.ConsumerGroupSession) error {
-	c.mu.Lock()
-	s := c.sessions[member]
-	delete(c.sessions, member)
-	c.mu.Unlock()
+	found, _ := c.sessions.LoadAndDelete(member)
+	s, _ := found.(*session)
 	if s == nil {
 		return nil
 	}

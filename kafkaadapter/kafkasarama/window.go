@@ -26,11 +26,6 @@ func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Du
 	case len(topics) == 0:
 		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
 	}
-	return retentionsOf(admin, topics)
-}
-
-// retentionsOf returns how long topics keep messages; negative means without limit.
-func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.Duration, error) {
 	asked := make([]*sarama.ConfigResource, len(topics))
 	for i, topic := range topics {
 		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic,
@@ -47,7 +42,11 @@ func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.D
 				"kafkasarama: the retention of topic %q cannot be asked for: %w", answer.Name,
 				answer.ErrorCode)
 		}
-		if found[answer.Name], err = retentionIn(answer.Configs); err != nil {
+		values := make(map[string]string, len(answer.Configs))
+		for _, c := range answer.Configs {
+			values[c.Name] = c.Value
+		}
+		if found[answer.Name], err = kafkadriver.Retention(values); err != nil {
 			return nil, fmt.Errorf("kafkasarama: topic %q: %w", answer.Name, err)
 		}
 	}
@@ -60,34 +59,25 @@ func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.D
 	return found, nil
 }
 
-// retentionIn reads a topic's configuration.
-func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
-	values := map[string]string{}
-	for _, e := range entries {
-		values[e.Name] = e.Value
-	}
-	return kafkadriver.Retention(values)
-}
-
-// unreadBy returns the numbers of the topics' partitions, and what the group has not read of them.
-func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32,
-	map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
+// unreadBy returns what the group has not read of the topics' partitions.
+func unreadBy(admin sarama.ClusterAdmin, group string,
+	topics []string) (map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
 	partitions, err := partitionsOf(admin, topics)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	committed, err := admin.ListConsumerGroupOffsets(group, partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never run
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("kafkasarama: the offsets of group %q cannot be asked for: %w",
+		return nil, fmt.Errorf("kafkasarama: the offsets of group %q cannot be asked for: %w",
 			group, err)
 	}
 	first, err1 := offsetsAt(admin, partitions, sarama.OffsetOldest)
 	end, err2 := offsetsAt(admin, partitions, sarama.OffsetNewest)
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	unread := make(map[kafkadriver.TopicPartition]kafkadriver.Span)
 	for topic, numbers := range partitions {
@@ -95,7 +85,7 @@ func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[str
 			at, next := kafkadriver.TopicPartition{Topic: topic, Partition: n}, int64(-1)
 			if block := committed.GetBlock(topic, n); block != nil {
 				if block.Err != sarama.ErrNoError {
-					return nil, nil, fmt.Errorf("kafkasarama: the offset of group %q in %s/%d: %w",
+					return nil, fmt.Errorf("kafkasarama: the offset of group %q in %s/%d: %w",
 						group, topic, n, block.Err)
 				}
 				next = block.Offset
@@ -103,7 +93,7 @@ func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[str
 			unread[at] = kafkadriver.SpanOf(next, first[at], end[at])
 		}
 	}
-	return partitions, unread, nil
+	return unread, nil
 }
 
 // partitionsOf are the numbers of the topics' partitions, in order.

