@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 
@@ -20,7 +19,6 @@ type Consumer struct {
 	engine  *kafkadriver.Engine
 	topics  *kafkadriver.Topics
 	current atomic.Pointer[session] // of Run
-	running atomic.Bool
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
@@ -102,33 +100,13 @@ func (c *Consumer) Run(ctx context.Context, config kafka.ConfigMap, topics []str
 	if err != nil {
 		return err
 	}
-	if !c.running.CompareAndSwap(false, true) {
-		return kafkaadapter.ErrRunning
-	}
-	defer c.running.Store(false)
-	for failures := 0; ; failures++ {
-		began := time.Now()
+	return c.engine.Sessions(ctx, func() (last bool, err error) {
 		s, err := c.open(ctx, all)
 		if err != nil {
-			return err
+			return true, err
 		}
-		over, err := s.run(ctx, c.engine.Subscribed(topics))
-		switch {
-		case over:
-			return err
-		case ctx.Err() != nil:
-			return nil
-		}
-		if told := (*topicsChanged)(nil); !errors.As(err, &told) {
-			c.engine.GroupError(err)
-		}
-		if time.Since(began) > c.engine.Attempts.RetryMax {
-			failures = 0
-		}
-		if c.engine.Backoff(ctx, failures) != nil {
-			return nil
-		}
-	}
+		return s.run(ctx, c.engine.Subscribed(topics))
+	})
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few

@@ -1,11 +1,10 @@
 package kafkaconfluent
 
 import (
-	"strings"
-
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
 // Message makes a message of one that the client has delivered, for [kafkaadapter.Replay] and for
@@ -25,30 +24,11 @@ func messageOf(m *kafka.Message) kafkaadapter.Message {
 	if m.TopicPartition.Topic != nil {
 		out.Topic = *m.TopicPartition.Topic
 	}
-	out.ReadHeaders(headers{})
+	out.ReadHeaders(headers)
 	return out
 }
 
-// headers reads the headers of a *kafka.Message.
-type headers struct{}
-
-// Last implements [kafkaadapter.HeaderReader].
-func (headers) Last(raw any, name string) ([]byte, bool) {
-	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
-	for i := len(m.Headers) - 1; i >= 0; i-- {
-		if h := &m.Headers[i]; strings.EqualFold(h.Key, name) {
-			return h.Value, true
-		}
-	}
-	return nil, false
-}
-
-// All implements [kafkaadapter.HeaderReader].
-func (headers) All(raw any) kafkaadapter.Headers {
-	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
-	all := make(kafkaadapter.Headers, len(m.Headers))
-	for i, h := range m.Headers {
-		all[i] = kafkaadapter.Header{Key: h.Key, Value: h.Value}
-	}
-	return all
-}
+// headers reads the headers of a message when somebody asks for them.
+var headers = kafkadriver.HeadersOf[kafka.Header](func(raw any) []kafka.Header {
+	return raw.(*kafka.Message).Headers //nolint:errcheck,forcetypeassert // messageOf has put it there
+})

@@ -55,6 +55,9 @@ type topicsChanged struct{ error }
 
 func (t *topicsChanged) Unwrap() error { return t.error }
 
+// Reported says so to [kafkadriver.Engine.Sessions].
+func (*topicsChanged) Reported() {}
+
 // open makes a client. It joins the group in run.
 func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, error) {
 	s := &session{engine: c.engine, watch: c.topics,
@@ -74,9 +77,9 @@ func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, 
 	return s, nil
 }
 
-// run consumes until ctx ends. If it could not go on, it returns the reason, and in over whether
-// another session would fail, too.
-func (s *session) run(ctx context.Context, topics []string) (over bool, err error) {
+// run consumes until ctx ends. If it could not go on, it returns the reason, and in last whether
+// librdkafka would fail in another session, too.
+func (s *session) run(ctx context.Context, topics []string) (last bool, err error) {
 	topics = s.watch.Present(s.ctx, topics)
 	s.unassigned.topics = topics
 	s.topics = s.watch.Begin(func(why error) { s.stop(&topicsChanged{why}) })
@@ -100,7 +103,7 @@ func (s *session) run(ctx context.Context, topics []string) (over bool, err erro
 	if err == nil && ctx.Err() == nil {
 		err = context.Cause(s.ctx)
 	}
-	return s.fatal != nil || kafkadriver.IsFatal(err), err
+	return s.fatal != nil, err
 }
 
 // poll waits for a message, and hands on all messages that have arrived, because claims are

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -39,6 +40,7 @@ type Engine struct {
 	parkedLog  parkedLog
 	parkings   sync.Map        // by topic: a *parking
 	errors     series          // of the group
+	running    atomic.Bool     // Sessions
 	shown      set[*Partition] // for Progress
 
 	mu     sync.Mutex
@@ -95,6 +97,41 @@ func (e *Engine) Handover() time.Duration {
 // Backoff waits after this many failures in a row. It returns an error when ctx ends earlier.
 func (e *Engine) Backoff(ctx context.Context, failures int) error {
 	return backoff.Sleep(ctx, e.retry.Delay(failures, 0, nil))
+}
+
+// Sessions runs one session of the consumer after another until ctx ends. It returns nil then, the
+// error of a session that was the last one, one that [IsFatal] recognizes, or
+// [kafkaadapter.ErrRunning] while another call runs. Any other error it reports to GroupError, unless
+// the error has a method Reported, and waits before the next session, the longer the more sessions
+// have failed in a row. A session that ends without an error is followed by the next one at once.
+func (e *Engine) Sessions(ctx context.Context, session func() (last bool, err error)) error {
+	if !e.running.CompareAndSwap(false, true) {
+		return kafkaadapter.ErrRunning
+	}
+	defer e.running.Store(false)
+	for failures := 0; ; failures++ {
+		began := time.Now()
+		last, err := session()
+		switch {
+		case last, IsFatal(err):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+			continue
+		}
+		var told interface{ Reported() }
+		if !errors.As(err, &told) {
+			e.GroupError(err)
+		}
+		if time.Since(began) > e.Attempts.RetryMax {
+			failures = 0
+		}
+		if e.Backoff(ctx, failures) != nil {
+			return nil
+		}
+	}
 }
 
 // GroupError reports an error of the group or of the client. Equal errors in a series are logged

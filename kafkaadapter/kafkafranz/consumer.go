@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,10 +14,7 @@ import (
 )
 
 // Consumer is a member of one consumer group. [Consume] makes one and runs it.
-type Consumer struct {
-	engine  *kafkadriver.Engine
-	running atomic.Bool
-}
+type Consumer struct{ engine *kafkadriver.Engine }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
 // nothing and contacts nobody.
@@ -80,35 +75,18 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 		return &dedup.InputError{Field: "Context", Reason: "is nil"}
 	case slices.Contains(opts, nil):
 		return &dedup.InputError{Field: "Options", Reason: "has one that is nil"}
-	case !c.running.CompareAndSwap(false, true):
-		return kafkaadapter.ErrRunning
 	}
-	defer c.running.Store(false)
 	opts = append(slices.Clone(opts), kgo.ConsumerGroup(c.engine.Group()))
-	for failures := 0; ; failures++ {
-		began := time.Now()
+	return c.engine.Sessions(ctx, func() (last bool, err error) {
 		s, err := c.open(ctx, opts)
 		if err != nil {
-			return err
+			return true, err
 		}
 		err = s.run(ctx)
-		switch {
-		case kafkadriver.IsFatal(err), errors.Is(err, kgo.ErrClientClosed),
-			// a new session would fence the process that has the id now, which would fence this
-			// one, and so on
-			errors.Is(err, kerr.FencedInstanceID):
-			return err
-		case ctx.Err() != nil:
-			return nil
-		}
-		c.engine.GroupError(err)
-		if time.Since(began) > c.engine.Attempts.RetryMax {
-			failures = 0
-		}
-		if c.engine.Backoff(ctx, failures) != nil {
-			return nil
-		}
-	}
+		// After FencedInstanceID a new session would fence the process that has the id now, which
+		// would fence this one, and so on.
+		return errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, kerr.FencedInstanceID), err
+	})
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few

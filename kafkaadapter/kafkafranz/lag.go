@@ -106,13 +106,7 @@ func (q *question) unread(ctx context.Context, group string,
 
 // describe asks for the topics' partitions and their leaders.
 func (q *question) describe(ctx context.Context, topics []string) error {
-	ask := kmsg.NewPtrMetadataRequest()
-	for _, topic := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(topic)
-		ask.Topics = append(ask.Topics, t)
-	}
-	answer, err := ask.RequestWith(ctx, q.client)
+	answer, err := metadataOf(topics).RequestWith(ctx, q.client)
 	if err != nil {
 		return fmt.Errorf("the topics' partitions cannot be asked for: %w", err)
 	}

@@ -125,17 +125,21 @@ func lookUp(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.Me
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
+	answer, err := metadataOf(topics).RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Topics, nil
+}
+
+// metadataOf is a question about topics, which creates none.
+func metadataOf(topics []string) *kmsg.MetadataRequest {
 	request := kmsg.NewPtrMetadataRequest()
-	request.AllowAutoTopicCreation = false
 	request.Topics = []kmsg.MetadataRequestTopic{} // nil means all topics
 	for _, topic := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic
 		request.Topics = append(request.Topics, t)
 	}
-	answer, err := request.RequestWith(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return answer.Topics, nil
+	return request
 }

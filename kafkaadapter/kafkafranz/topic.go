@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/kafkaadapter"
 )
@@ -133,11 +132,7 @@ func (s *session) topicGone(topic string) {
 
 // count asks the brokers for the number of a topic's partitions.
 func (s *session) count(ctx context.Context, topic string) (int32, error) {
-	request := kmsg.NewPtrMetadataRequest()
-	name := kmsg.NewMetadataRequestTopic()
-	name.Topic = kmsg.StringPtr(topic)
-	request.Topics = append(request.Topics, name)
-	answer, err := request.RequestWith(ctx, s.client)
+	answer, err := metadataOf([]string{topic}).RequestWith(ctx, s.client)
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -28,7 +27,6 @@ type Consumer struct {
 	brokers []string
 	topics  []string
 	opts    Options
-	running atomic.Bool
 }
 
 // New checks its arguments; an [*dedup.InputError] names the first bad one. It starts nothing and
@@ -81,37 +79,17 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 //
 // Offsets of unfinished messages stay uncommitted in each case.
 func (c *Consumer) Run(ctx context.Context) error {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return &dedup.InputError{Field: "Context", Reason: "is nil"}
-	case !c.running.CompareAndSwap(false, true):
-		return kafkaadapter.ErrRunning
 	}
-	defer c.running.Store(false)
 	cl := c.newCluster()
 	defer cl.transport.CloseIdleConnections()
 	topics := c.engine.NewTopics(cl)
 	m := member{c: c}
 	defer m.leave()
-	for failures := 0; ctx.Err() == nil; failures++ {
-		began := time.Now()
-		err := m.consume(ctx, cl, topics)
-		switch {
-		case kafkadriver.IsFatal(err):
-			return err
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			c.engine.GroupError(err)
-		}
-		if err == nil || time.Since(began) > c.engine.Attempts.RetryMax {
-			failures = 0
-		}
-		if err != nil && c.engine.Backoff(ctx, failures) != nil {
-			return nil
-		}
-	}
-	return nil
+	return c.engine.Sessions(ctx, func() (last bool, err error) {
+		return false, m.consume(ctx, cl, topics)
+	})
 }
 
 // consume takes part in the group for one generation.
