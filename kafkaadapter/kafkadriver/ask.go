@@ -80,11 +80,11 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 		it.uncertain = true
 		return next
 	case dedup.Duplicate:
-		if p.unparked(it, c) {
+		if p.cfg.Unparked(it.msg, c) {
 			it.bad = c.Err()
 			return next
 		}
-		p.skip(it, c)
+		p.cfg.Skip(it.msg, it.otherTopic, c)
 		p.done(it)
 		return pipeline.Done()
 	case dedup.InFlight:

@@ -141,10 +141,10 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 		it.answer = nil
 		switch {
 		case c == nil:
-		case c.Outcome == dedup.Duplicate && p.unparked(it, c):
+		case c.Outcome == dedup.Duplicate && p.cfg.Unparked(it.msg, c):
 			it.bad = c.Err()
 		case c.Outcome == dedup.Duplicate:
-			p.skip(it, c)
+			p.cfg.Skip(it.msg, it.otherTopic, c)
 			skipped = append(skipped, it)
 			continue
 		case c.Outcome == dedup.Uncertain:
@@ -196,14 +196,4 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.over.Store(false)
 	it.msg.Attempt = max(c.Attempt, it.carried+1)
 	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
-}
-
-// skip reports the duplicate of a message that is done.
-func (p *Partition) skip(it *item, c *dedup.Claim) {
-	if c.Cause == driver.OtherSource && !it.otherTopic {
-		p.cfg.SkippedOtherSource(it.msg)
-	}
-	if hook := p.cfg.Observer.Skipped; hook != nil {
-		hook(it.msg, c.Cause, c.Record.Age)
-	}
 }

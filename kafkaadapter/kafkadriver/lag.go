@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -70,4 +73,21 @@ func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
 
 func compare(a, b TopicPartition) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}
+
+// Retention reads from a topic's configuration how long it keeps messages; negative: without limit.
+// Only a policy that deletes has a retention.
+func Retention(values map[string]string) (time.Duration, error) {
+	policy, is := values["cleanup.policy"]
+	if !is {
+		policy = "delete"
+	}
+	ms, err := strconv.ParseInt(values["retention.ms"], 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("retention.ms is %q: %w", values["retention.ms"], err)
+	case ms < 0, ms > math.MaxInt64/int64(time.Millisecond), !strings.Contains(policy, "delete"):
+		return -1, nil
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }

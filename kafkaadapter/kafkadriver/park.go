@@ -77,15 +77,6 @@ func FoundFailed(c *dedup.Claim) bool {
 		!strings.HasPrefix(string(c.Record.Result), parkedMark)
 }
 
-// unparked reports whether a message that is on record as failed must still be put aside:
-// Config.Resolve found the failure of this very message, and its parking was cut short. Other
-// messages with its id have nothing to do with it.
-func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
-	here, found := p.origin(it), &c.Record.Origin
-	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition &&
-		found.Offset == here.Offset
-}
-
 func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
 	what := "Config.Park"
 	defer func() {

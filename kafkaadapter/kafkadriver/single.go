@@ -6,8 +6,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// The rest of this file is for clients whose broker acknowledges single messages, as in a share
-// group. They have no partitions, so no [Partition] either.
+// This file is for clients whose broker acknowledges single messages, as in a share group. They have
+// no partitions, so no [Partition] either.
 
 // Identify sets the id and the scope of a message, or returns what is wrong with it. otherTopic
 // says that the message's first topic is another one, where its record may have been made.
@@ -41,6 +41,25 @@ func (e *Engine) SkippedOtherSource(m *kafkaadapter.Message) {
 	e.Logger.Warn("kafkaadapter: a message is skipped because another topic or consumer group has recorded its id under the same scope; "+
 		"if they are different messages, give each a scope of its own (this is logged once for a topic)",
 		"topic", m.Topic, "partition", m.Partition, "offset", m.Offset, "scope", m.Scope)
+}
+
+// Skip reports the duplicate of a message that is done.
+func (e *Engine) Skip(m *kafkaadapter.Message, otherTopic bool, c *dedup.Claim) {
+	if c.Cause == driver.OtherSource && !otherTopic {
+		e.SkippedOtherSource(m)
+	}
+	if hook := e.Observer.Skipped; hook != nil {
+		hook(m, c.Cause, c.Record.Age)
+	}
+}
+
+// Unparked reports whether a message that is on record as failed must still be put aside:
+// Config.Resolve found the failure of this very message, and its parking was cut short. Other
+// messages with its id have nothing to do with it.
+func (e *Engine) Unparked(m *kafkaadapter.Message, c *dedup.Claim) bool {
+	here, found := driver.Origin{Source: e.group + "/" + m.Topic}, &c.Record.Origin
+	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == m.Partition &&
+		found.Offset == m.Offset
 }
 
 // RequestOf returns the option with which the message is claimed.

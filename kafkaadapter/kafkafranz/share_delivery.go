@@ -96,10 +96,12 @@ func (d *delivery) try() error {
 	switch {
 	case c.Outcome == dedup.Acquired:
 		return d.run(c)
-	case c.Outcome == dedup.Duplicate && d.unparked(c):
+	case c.Outcome == dedup.Duplicate && d.s.engine.Unparked(&d.msg, c):
 		return d.park(nil, c.Err())
 	case c.Outcome == dedup.Duplicate:
-		return d.skip(c)
+		d.s.engine.Skip(&d.msg, d.otherTopic, c)
+		d.ack(kgo.AckAccept)
+		return nil
 	case c.Outcome == dedup.InFlight:
 		if hook := d.s.engine.Observer.Waiting; hook != nil {
 			hook(&d.msg)
@@ -153,25 +155,6 @@ func (d *delivery) label() string {
 func (d *delivery) origin() driver.Origin {
 	return driver.Origin{Source: d.s.engine.Group() + "/" + d.msg.Topic, Partition: d.msg.Partition,
 		Offset: d.msg.Offset}
-}
-
-// unparked reports whether a process found that this very message had failed, and died before it
-// put the message aside.
-func (d *delivery) unparked(c *dedup.Claim) bool {
-	here, found := d.origin(), &c.Record.Origin
-	return kafkadriver.FoundFailed(c) && found.Digest() == here.Digest() &&
-		found.Partition == here.Partition && found.Offset == here.Offset
-}
-
-func (d *delivery) skip(c *dedup.Claim) error {
-	if c.Cause == driver.OtherSource && !d.otherTopic {
-		d.s.engine.SkippedOtherSource(&d.msg)
-	}
-	if hook := d.s.engine.Observer.Skipped; hook != nil {
-		hook(&d.msg, c.Cause, c.Record.Age)
-	}
-	d.ack(kgo.AckAccept)
-	return nil
 }
 
 // run runs the handler of a message under its claim, when there is room for it.

@@ -166,7 +166,7 @@ func (c *wrappedClaim) claim(h *heldMessage) (bad, err error) {
 			_, h.end = answer.KeepAlive(c.base)
 			return nil, nil
 		case kafkadriver.Unprocessable(answer) != nil,
-			answer.Outcome == dedup.Duplicate && c.unparked(h):
+			answer.Outcome == dedup.Duplicate && c.engine.Unparked(&h.msg, answer):
 			return answer.Err(), nil
 		case answer.Outcome == dedup.Duplicate:
 			c.skip(h)
@@ -194,15 +194,6 @@ func (c *wrappedClaim) claim(h *heldMessage) (bad, err error) {
 	}
 }
 
-// unparked reports whether a process found that this very message had failed, and died before it
-// put the message aside.
-func (c *wrappedClaim) unparked(h *heldMessage) bool {
-	here := driver.Origin{Source: c.engine.Group() + "/" + c.at.topic}
-	found := &h.answer.Record.Origin
-	return kafkadriver.FoundFailed(h.answer) && found.Digest() == here.Digest() &&
-		found.Partition == c.at.partition && found.Offset == h.msg.Offset
-}
-
 // follows looks for a message with the same id that this claim holds, and makes h its copy. It does
 // not wait until the handler marks the first one: the handler may do that only after it has got
 // later messages, so the wait could last forever.
@@ -220,12 +211,7 @@ func (c *wrappedClaim) follows(h *heldMessage) bool {
 }
 
 func (c *wrappedClaim) skip(h *heldMessage) {
-	if h.answer.Cause == driver.OtherSource && !h.otherSource {
-		c.engine.SkippedOtherSource(&h.msg)
-	}
-	if hook := c.engine.Observer.Skipped; hook != nil {
-		hook(&h.msg, h.answer.Cause, h.answer.Record.Age)
-	}
+	c.engine.Skip(&h.msg, h.otherSource, h.answer)
 	h.slot.Done()
 }
 
