@@ -93,11 +93,11 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if topic == "" {
 		return errors.New("kafkaadapter: DeadLetterConfig.Topic names no topic")
 	}
-	err := c.send(ctx, whole(topic, m, reason))
+	err := c.send(ctx, DeadLetter(topic, m, reason))
 	if !errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	small := whole(topic, m, reason)
+	small := DeadLetter(topic, m, reason)
 	small.Value = []byte{}
 	small.headers = append(small.headers,
 		Header{HeaderTooLarge, []byte(strconv.Itoa(len(m.Value)))})
@@ -120,13 +120,10 @@ func (c *DeadLetterConfig) send(ctx context.Context, m *Message) error {
 	return c.Producer.Send(ctx, m)
 }
 
-// DeadLetter makes the letter that is sent to topic for a message, with the headers above. It is
-// for drivers.
-func DeadLetter(topic string, m *Message, reason error) *Message { return whole(topic, m, reason) }
-
-// whole makes the dead letter of a message. If the message was a letter before, our headers in it
-// are replaced, unless its value was left out: then they say where the value is.
-func whole(topic string, m *Message, reason error) *Message {
+// DeadLetter makes the letter that is sent to topic for a message, with the headers above. If the
+// message was a letter before, our headers in it are replaced, unless its value was left out: then
+// they say where the value is. It is for drivers.
+func DeadLetter(topic string, m *Message, reason error) *Message {
 	out := &Message{Topic: topic, Key: m.Key, Value: m.Value}
 	short := errors.Is(reason, ErrNoDeadLetter)
 	for _, h := range m.Headers() {

@@ -171,7 +171,7 @@ func (s *session) trouble(err error) {
 		s.fatal = err
 		s.mu.Unlock()
 		s.stop(err)
-	case passing[answer.Code()]:
+	case slices.Contains(passing, answer.Code()):
 		s.engine.GroupError(err)
 	case answer.Code() == kafka.ErrLogTruncation:
 		s.refused()
@@ -192,7 +192,7 @@ func (s *session) refused() {
 }
 
 // passing are the errors after which the same client continues to read where it was.
-var passing = setOf(kafka.ErrTransport, kafka.ErrResolve, kafka.ErrAllBrokersDown,
+var passing = []kafka.ErrorCode{kafka.ErrTransport, kafka.ErrResolve, kafka.ErrAllBrokersDown,
 	kafka.ErrTimedOut, kafka.ErrTimedOutQueue, kafka.ErrMaxPollExceeded, kafka.ErrSsl,
 	kafka.ErrAuthentication, kafka.ErrWaitCoord, kafka.ErrRetry, kafka.ErrUnknownTopic,
 	kafka.ErrUnknownPartition, kafka.ErrUnknownTopicOrPart, kafka.ErrUnknownTopicID,
@@ -205,15 +205,7 @@ var passing = setOf(kafka.ErrTransport, kafka.ErrResolve, kafka.ErrAllBrokersDow
 	kafka.ErrUnknownMemberID, kafka.ErrFencedMemberEpoch, kafka.ErrStaleMemberEpoch,
 	kafka.ErrUnreleasedInstanceID, kafka.ErrGroupMaxSizeReached, kafka.ErrMemberIDRequired,
 	kafka.ErrKafkaStorageError, kafka.ErrFencedLeaderEpoch, kafka.ErrUnknownLeaderEpoch,
-	kafka.ErrOffsetNotAvailable, kafka.ErrThrottlingQuotaExceeded)
-
-func setOf(codes ...kafka.ErrorCode) map[kafka.ErrorCode]bool {
-	set := make(map[kafka.ErrorCode]bool, len(codes))
-	for _, code := range codes {
-		set[code] = true
-	}
-	return set
-}
+	kafka.ErrOffsetNotAvailable, kafka.ErrThrottlingQuotaExceeded}
 
 // close gives all partitions up, and leaves the group.
 func (s *session) close() {

@@ -23,7 +23,23 @@ type source struct{ c *Consumer }
 // Topics implements [kafkadriver.TopicSource].
 func (s source) Topics(ctx context.Context, topics []string) (map[string]kafkadriver.TopicState,
 	error) {
-	return s.c.current.Load().describe(ctx, topics)
+	found, err := s.c.current.Load().describeTopics(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[string]kafkadriver.TopicState, len(topics))
+	for _, t := range found {
+		switch t.Error.Code() {
+		case kafka.ErrNoError:
+			var uuid [16]byte
+			binary.BigEndian.PutUint64(uuid[:8], uint64(t.TopicID.GetMostSignificantBits()))
+			binary.BigEndian.PutUint64(uuid[8:], uint64(t.TopicID.GetLeastSignificantBits()))
+			states[t.Name] = kafkadriver.TopicState{UUID: kafkadriver.TopicID(uuid)}
+		case kafka.ErrUnknownTopicOrPart, kafka.ErrUnknownTopic:
+			states[t.Name] = kafkadriver.TopicState{Absent: t.Error}
+		}
+	}
+	return states, nil
 }
 
 // Committed implements [kafkadriver.TopicSource].
@@ -103,28 +119,6 @@ func millis(ctx context.Context) int {
 		left = min(left, time.Until(deadline))
 	}
 	return max(int(left.Milliseconds()), 1)
-}
-
-// describe asks for topics. It does not create them.
-func (s *session) describe(ctx context.Context, topics []string) (map[string]kafkadriver.TopicState,
-	error) {
-	found, err := s.describeTopics(ctx, topics)
-	if err != nil {
-		return nil, err
-	}
-	states := make(map[string]kafkadriver.TopicState, len(topics))
-	for _, t := range found {
-		switch t.Error.Code() {
-		case kafka.ErrNoError:
-			var uuid [16]byte
-			binary.BigEndian.PutUint64(uuid[:8], uint64(t.TopicID.GetMostSignificantBits()))
-			binary.BigEndian.PutUint64(uuid[8:], uint64(t.TopicID.GetLeastSignificantBits()))
-			states[t.Name] = kafkadriver.TopicState{UUID: kafkadriver.TopicID(uuid)}
-		case kafka.ErrUnknownTopicOrPart, kafka.ErrUnknownTopic:
-			states[t.Name] = kafkadriver.TopicState{Absent: t.Error}
-		}
-	}
-	return states, nil
 }
 
 // describeTopics asks the controller. librdkafka waits for the controller that it has last heard

@@ -69,11 +69,12 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 		defer p.cfg.suspects.end(t.Item)
 	}
 	began, returned := time.Now(), false
+	each := func(err error) []error { return slices.Repeat([]error{err}, len(tasks)) }
 	defer func() {
 		if v := recover(); v != nil {
-			errs = repeated(p.panicked("batch handler", tasks[0].Item, v), len(tasks))
+			errs = each(p.panicked("batch handler", tasks[0].Item, v))
 		} else if !returned {
-			errs = repeated(pipeline.ErrNoDecision, len(tasks)) // it ended the goroutine
+			errs = each(pipeline.ErrNoDecision) // it ended the goroutine
 		}
 		if hook := p.cfg.Observer.Handled; hook != nil {
 			for i, m := range messages {
@@ -87,22 +88,14 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 	case errs == nil:
 		return make([]error, len(tasks))
 	case len(errs) != len(tasks):
-		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages",
-			len(errs), len(tasks)), len(tasks))
+		return each(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages",
+			len(errs), len(tasks)))
 	}
 	if ctx.Err() != nil {
 		errs = slices.Clone(errs) // they are the handler's
 		for i, err := range errs {
 			errs[i] = retryable(err)
 		}
-	}
-	return errs
-}
-
-func repeated(err error, n int) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
 	}
 	return errs
 }

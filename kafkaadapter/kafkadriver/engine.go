@@ -58,9 +58,7 @@ func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
 	if e.ID == nil {
 		e.ID = kafkaadapter.DefaultID()
 	}
-	if e.Logger == nil {
-		e.Logger = slog.Default()
-	}
+	e.Logger = cmp.Or(e.Logger, slog.Default())
 	e.setDefaults()
 	if err := e.check(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package kafkadriver
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/internal/backoff"
@@ -36,7 +37,7 @@ func (p *Partition) place(ctx context.Context, items []*item) error {
 		if err != nil {
 			return err
 		}
-		if !p.anyForeign(items, h.count) {
+		if !slices.ContainsFunc(items, func(it *item) bool { return p.foreign(it, h.count) }) {
 			return nil
 		}
 		if err = h.Misplaced(ctx); err == nil {
@@ -46,15 +47,6 @@ func (p *Partition) place(ctx context.Context, items []*item) error {
 			return err
 		}
 	}
-}
-
-func (p *Partition) anyForeign(items []*item, count int32) bool {
-	for _, it := range items {
-		if p.foreign(it, count) {
-			return true
-		}
-	}
-	return false
 }
 
 // placed is like place, for messages whose turn it is. It does not wait: it puts off the messages

@@ -172,19 +172,18 @@ func (p *Partition) Start() error {
 	if hook := p.cfg.Observer.Assigned; hook != nil {
 		hook(p.at.Topic, p.at.Partition, p.at.Generation)
 	}
-	if p.claims() {
+	loop := func(run func(context.Context) error, failed *error) {
 		p.claiming.Go(func() {
-			if p.claimer = p.claimLoop(p.ctx); p.claimer != nil {
-				p.fail(p.claimer)
+			if *failed = run(p.ctx); *failed != nil {
+				p.fail(*failed)
 			}
 		})
 	}
+	if p.claims() {
+		loop(p.claimLoop, &p.claimer)
+	}
 	if p.cfg.Own != nil {
-		p.claiming.Go(func() {
-			if p.owner.failed = p.own(p.ctx); p.owner.failed != nil {
-				p.fail(p.owner.failed)
-			}
-		})
+		loop(p.own, &p.owner.failed)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package kafkadriver
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -103,18 +104,10 @@ func (p *Partition) endAlone(e completion) {
 	e.task.Settle(decision)
 }
 
-func isInput(err error) bool {
-	if err == nil {
-		return false
-	}
-	var input *dedup.InputError
-	return errors.As(err, &input)
-}
-
 // ended decides what the end of a claim means for its message, and whether the message is done.
 func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision, done bool) {
 	it := e.task.Item
-	if e.notAttempted && isInput(err) {
+	if e.notAttempted && errors.As(err, new(*dedup.InputError)) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
 	if hook := p.cfg.Observer.Recorded; hook != nil && !e.parked && e.err == nil && err == nil {
@@ -135,4 +128,31 @@ func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision,
 	}
 	p.drop(it)
 	return p.retry(it), false
+}
+
+// scratch has the arrays of one exchange with the store. Nobody keeps them: the Deduper copies what
+// it may have to send again after it has answered.
+type scratch struct {
+	requests  []dedup.Request
+	ends      []dedup.Completion
+	tasks     []task
+	decisions []pipeline.Decision
+	done      []*item
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func newScratch() *scratch {
+	return scratches.Get().(*scratch) //nolint:errcheck,forcetypeassert // the pool has nothing else
+}
+
+func (s *scratch) free() {
+	clear(s.requests)
+	clear(s.ends)
+	clear(s.tasks)
+	clear(s.decisions)
+	clear(s.done)
+	s.requests, s.ends = s.requests[:0], s.ends[:0]
+	s.tasks, s.decisions, s.done = s.tasks[:0], s.decisions[:0], s.done[:0]
+	scratches.Put(s)
 }

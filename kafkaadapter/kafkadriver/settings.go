@@ -1,6 +1,7 @@
 package kafkadriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,24 +20,18 @@ func (e *Engine) Bad(field, format string, args ...any) error {
 
 func (e *Engine) setDefaults() {
 	t, a := &e.Tuning, &e.Attempts
-	orElse(&t.Workers, 32)
-	orElse(&t.BatchMax, 256)
-	orElse(&t.BatchWait, 2*time.Millisecond)
-	orElse(&t.ClaimAhead, 512)
-	orElse(&t.HighWater, 4096)
-	orElse(&t.LowWater, t.HighWater/2)
-	orElse(&t.CommitCount, 1000)
-	orElse(&t.CommitEvery, 250*time.Millisecond)
-	orElse(&t.Drain, 10*time.Second)
-	orElse(&a.BusyTimeout, 15*time.Minute)
-	orElse(&a.RetryMax, max(30*time.Second, a.RetryBase))
-	orElse(&a.RetryBase, min(100*time.Millisecond, a.RetryMax))
-}
-
-func orElse[T comparable](p *T, v T) {
-	if *p == *new(T) {
-		*p = v
-	}
+	t.Workers = cmp.Or(t.Workers, 32)
+	t.BatchMax = cmp.Or(t.BatchMax, 256)
+	t.BatchWait = cmp.Or(t.BatchWait, 2*time.Millisecond)
+	t.ClaimAhead = cmp.Or(t.ClaimAhead, 512)
+	t.HighWater = cmp.Or(t.HighWater, 4096)
+	t.LowWater = cmp.Or(t.LowWater, t.HighWater/2)
+	t.CommitCount = cmp.Or(t.CommitCount, 1000)
+	t.CommitEvery = cmp.Or(t.CommitEvery, 250*time.Millisecond)
+	t.Drain = cmp.Or(t.Drain, 10*time.Second)
+	a.BusyTimeout = cmp.Or(a.BusyTimeout, 15*time.Minute)
+	a.RetryMax = cmp.Or(a.RetryMax, max(30*time.Second, a.RetryBase))
+	a.RetryBase = cmp.Or(a.RetryBase, min(100*time.Millisecond, a.RetryMax))
 }
 
 func (e *Engine) check() error {

@@ -1,6 +1,7 @@
 package kafkafranz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,10 +203,7 @@ func codesOf(r *kmsg.OffsetCommitRequest,
 	}
 	codes := make(map[topicPartition]int16)
 	for _, topic := range answer.Topics {
-		name := topic.Topic
-		if name == "" {
-			name = names[topic.TopicID]
-		}
+		name := cmp.Or(topic.Topic, names[topic.TopicID])
 		for _, p := range topic.Partitions {
 			codes[topicPartition{name, p.Partition}] = p.ErrorCode
 		}

@@ -1,6 +1,7 @@
 package kafkafranz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,12 +119,9 @@ func checkShare(cfg *kafkaadapter.Config, opts *ShareOptions) error {
 		return bad("kafkaadapter.Config.Tuning.BatchMax",
 			"is %d; brokers lock %d messages of a partition at most", cfg.Tuning.BatchMax, maxBatch)
 	}
-	if opts.Deliveries == 0 {
-		opts.Deliveries = 5
-	}
-	if cfg.Attempts.RetryMax == 0 {
-		cfg.Attempts.RetryMax = max(5*time.Second, cfg.Attempts.RetryBase)
-	}
+	opts.Deliveries = cmp.Or(opts.Deliveries, 5)
+	a := &cfg.Attempts
+	a.RetryMax = cmp.Or(a.RetryMax, max(5*time.Second, a.RetryBase))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package kafkafranz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,7 @@ func (d *delivery) spare() bool { return int(d.rec.DeliveryCount()) < d.s.opts.D
 
 // hold is how long a message may hold up the next poll.
 func (d *delivery) hold() time.Duration {
-	if d.s.opts.Hold > 0 {
-		return d.s.opts.Hold
-	}
-	return d.lock / 2
+	return cmp.Or(d.s.opts.Hold, d.lock/2)
 }
 
 // limit returns how long a message may wait in this delivery, given why it waits, and whether there

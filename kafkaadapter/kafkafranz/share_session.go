@@ -147,23 +147,17 @@ func (s *shareSession) close() {
 
 // take makes deliveries of the records of a poll.
 func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
-	for i := range fetches {
-		for _, topic := range fetches[i].Topics {
-			for _, p := range topic.Partitions {
-				if errors.Is(p.Err, kerr.UnknownTopicID) &&
-					s.unknown.persists(topic.Topic, time.Now()) {
-					s.gone = topic.Topic
-				}
-				if p.Err != nil && s.ctx.Err() == nil {
-					err = errors.Join(err, fmt.Errorf("kafkafranz: %s/%d: %w", topic.Topic,
-						p.Partition, p.Err))
-				}
-				for _, r := range p.Records {
-					ds = append(ds, s.deliver(r))
-				}
-			}
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if errors.Is(p.Err, kerr.UnknownTopicID) && s.unknown.persists(p.Topic, time.Now()) {
+			s.gone = p.Topic
 		}
-	}
+		if p.Err != nil && s.ctx.Err() == nil {
+			err = errors.Join(err, fmt.Errorf("kafkafranz: %s/%d: %w", p.Topic, p.Partition, p.Err))
+		}
+		for _, r := range p.Records {
+			ds = append(ds, s.deliver(r))
+		}
+	})
 	return ds, err
 }
 

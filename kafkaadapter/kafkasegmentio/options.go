@@ -1,6 +1,7 @@
 package kafkasegmentio
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -36,23 +37,11 @@ type Options struct {
 
 func (c *Consumer) setDefaults() {
 	o := &c.opts
-	if o.Transport == nil {
-		o.Transport = &kafka.Transport{}
-	}
-	for _, d := range []struct {
-		field   *time.Duration
-		usually time.Duration
-	}{
-		{&o.SessionTimeout, 45 * time.Second}, {&o.HeartbeatInterval, 3 * time.Second},
-		{&o.RebalanceTimeout, time.Minute},
-	} {
-		if *d.field == 0 {
-			*d.field = d.usually
-		}
-	}
-	if o.FetchBytes == 0 {
-		o.FetchBytes = 1 << 20
-	}
+	o.Transport = cmp.Or(o.Transport, &kafka.Transport{})
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 45*time.Second)
+	o.HeartbeatInterval = cmp.Or(o.HeartbeatInterval, 3*time.Second)
+	o.RebalanceTimeout = cmp.Or(o.RebalanceTimeout, time.Minute)
+	o.FetchBytes = cmp.Or(o.FetchBytes, 1<<20)
 }
 
 // check returns an [*dedup.InputError] that names the first bad argument.

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -47,9 +48,7 @@ type Scoped struct{ Scope, First string }
 func (s *Scopes) Topic(topic string) TopicScope {
 	first := topic
 	if s.TopicName != nil {
-		if name := s.TopicName(topic); name != "" {
-			first = name
-		}
+		first = cmp.Or(s.TopicName(topic), topic)
 	}
 	return TopicScope{scopes: s, own: s.scoped(first), retry: slices.Contains(s.Retry, topic)}
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"time"
 )
@@ -40,8 +41,5 @@ func RetryAfter(d time.Duration) Decision { return Decision{kind: decisionRetry,
 // neither be finished nor skipped. It stays unfinished and comes back from
 // [KeyQueues.Drain]. A nil err stands for [ErrStopped].
 func Stop(err error) Decision {
-	if err == nil {
-		err = ErrStopped
-	}
-	return Decision{kind: decisionStop, err: err}
+	return Decision{kind: decisionStop, err: cmp.Or(err, ErrStopped)}
 }

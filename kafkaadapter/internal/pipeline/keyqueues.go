@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,11 +112,9 @@ func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	case cfg.Order > Unordered:
 		return nil, fmt.Errorf("pipeline: unknown Order %d", cfg.Order)
 	}
-	if cfg.Workers == 0 {
-		cfg.Workers = DefaultWorkers
-	}
 	k := &KeyQueues[T]{
-		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1),
+		process: process, alone: alone,
+		workers: cmp.Or(cfg.Workers, DefaultWorkers), batch: max(cfg.Batch, 1),
 		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[uint64]*keyQueue[T]),
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)

@@ -72,32 +72,26 @@ func (k *KeyQueues[T]) collect() Drained[T] {
 	defer k.mu.Unlock()
 	var out Drained[T]
 	for q := k.all.first; q != nil; {
-		next := q.next // collectQueue unlinks the queue
-		if q.state == queueRunning {
-			k.collectBehind(q, &out)
-		} else {
-			k.collectQueue(q, &out)
+		next := q.next // dropQueue unlinks the queue
+		k.collectRun(q, &out)
+		for q.items.len() > 0 {
+			out.Pending = append(out.Pending, q.items.pop())
+			k.items--
+		}
+		if q.state == queueParked {
+			q.timer.Stop()
+			k.parked--
+		}
+		if q.state != queueRunning {
+			k.dropQueue(q)
 		}
 		q = next
 	}
 	return out
 }
 
-// collectQueue empties a queue that does not run.
-func (k *KeyQueues[T]) collectQueue(q *keyQueue[T], out *Drained[T]) {
-	if q.state == queueParked {
-		q.timer.Stop()
-		k.parked--
-	}
-	for q.items.len() > 0 {
-		out.Pending = append(out.Pending, q.items.pop())
-		k.items--
-	}
-	k.dropQueue(q)
-}
-
-// collectBehind leaves in a running queue only the items that are not settled.
-func (k *KeyQueues[T]) collectBehind(q *keyQueue[T], out *Drained[T]) {
+// collectRun leaves to a running queue only the items that are not settled. Other queues have none.
+func (k *KeyQueues[T]) collectRun(q *keyQueue[T], out *Drained[T]) {
 	for i := range q.run {
 		switch r := &q.run[i]; {
 		case !r.settled:
@@ -106,9 +100,5 @@ func (k *KeyQueues[T]) collectBehind(q *keyQueue[T], out *Drained[T]) {
 			out.Pending = append(out.Pending, r.item)
 			r.decision = Done() // it is the caller's now
 		}
-	}
-	for q.items.len() > 0 {
-		out.Pending = append(out.Pending, q.items.pop())
-		k.items--
 	}
 }
