@@ -35,7 +35,7 @@ func messageOf(m *kafka.Message) kafkaadapter.Message {
 
 // headers reads the headers of a message when somebody asks for them.
 var headers = kafkadriver.HeadersOf[kafka.Header](func(raw any) []kafka.Header {
-	return raw.(*kafka.Message).Headers //nolint:errcheck,forcetypeassert // messageOf has put it there
+	return raw.(*kafka.Message).Headers //nolint:errcheck,forcetypeassert // of messageOf
 })
 
 // deliveryLimit is librdkafka's default of message.timeout.ms.

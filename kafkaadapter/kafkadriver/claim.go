@@ -169,23 +169,17 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 func (p *Partition) request(it *item) dedup.Request {
 	it.under = p.handlers()
 	r := dedup.Request{
-		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it),
+		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origins,
 		TakeOverOlderGeneration: p.takesOver(it),
 		OnlyNew:                 p.unknown(it), Label: p.cfg.label(it), NoResult: true,
 	}
+	// The generation stays that of the assignment: a member that keeps its partition through a
+	// cooperative rebalance continues in a newer one, and must not take over its own claims.
+	r.Origin.Offset = it.msg.Offset
 	if p.cfg.Fingerprint {
 		r.Fingerprint = driver.FingerprintOf(it.msg.Value)
 	}
 	return r
-}
-
-// origin says where the message came from. Its generation is that of the assignment: a member that
-// keeps its partition through a cooperative rebalance continues in a newer generation, and must not
-// take over its own claims.
-func (p *Partition) origin(it *item) driver.Origin {
-	o := p.origins
-	o.Offset = it.msg.Offset
-	return o
 }
 
 // adopt takes a won claim and keeps it alive from now on: the message may have to wait for its

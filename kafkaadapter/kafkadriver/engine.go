@@ -97,11 +97,11 @@ func (e *Engine) Backoff(ctx context.Context, failures int) error {
 	return backoff.Sleep(ctx, e.retry.Delay(failures, 0, nil))
 }
 
-// Sessions runs one session of the consumer after another until ctx ends. It returns nil then, the
-// error of a session that was the last one, one that [IsFatal] recognizes, or
-// [kafkaadapter.ErrRunning] while another call runs. Any other error it reports to GroupError, unless
-// the error has a method Reported, and waits before the next session, the longer the more sessions
-// have failed in a row. A session that ends without an error is followed by the next one at once.
+// Sessions runs one session of the consumer after another until ctx ends, and returns nil then. It
+// returns the error of a session that was the last one, an error that [IsFatal] recognizes, and
+// [kafkaadapter.ErrRunning] while another call runs. Any other error it reports to GroupError,
+// unless the error has a method Reported, and waits before the next session, the longer the more
+// sessions have failed in a row. After a session without an error the next one follows at once.
 func (e *Engine) Sessions(ctx context.Context, session func() (last bool, err error)) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return kafkaadapter.ErrRunning

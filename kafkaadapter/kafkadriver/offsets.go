@@ -133,7 +133,8 @@ func (o *Offsets) unconfirmed() []Due {
 	var all []Due
 	for at, of := range o.at {
 		if of.marked > of.confirmed {
-			all = append(all, Due{Topic: at.Topic, Partition: at.Partition, Next: of.marked, of: of})
+			all = append(all, Due{Topic: at.Topic, Partition: at.Partition, Next: of.marked,
+				of: of})
 		}
 	}
 	return all

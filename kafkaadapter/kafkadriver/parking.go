@@ -17,7 +17,9 @@ const (
 )
 
 // parking is the queue of one topic: each topic may have a dead-letter topic of its own, and its
-// letters must not wait for those of another. It calls Park on goroutines of its own. While a dead-letter topic is down, each call lasts
+// letters must not wait for those of another.
+//
+// It calls Park on goroutines of its own. While a dead-letter topic is down, each call lasts
 // until its timeout; calls on the workers would leave few workers to healthy messages. While calls
 // fail, parking makes one at a time, with pauses. The other messages wait without a worker: only
 // their keys and offsets wait with them. Goroutines exist only while there is something to do.

@@ -221,10 +221,7 @@ func (q *queued) begin(it *item) {
 func (q *queued) take(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.remove(it)
-	c := it.claim
-	it.claim = nil
-	return c
+	return q.takeClaim(it)
 }
 
 // takeUnbegun does what take does, but only for a message that is still in the list.
@@ -234,6 +231,11 @@ func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	if !it.queued {
 		return nil
 	}
+	return q.takeClaim(it)
+}
+
+// takeClaim does what take does; q.mu is held.
+func (q *queued) takeClaim(it *item) *dedup.Claim {
 	q.remove(it)
 	c := it.claim
 	it.claim = nil
@@ -252,9 +254,7 @@ func (q *queued) takeBehind(head *item, order pipeline.Order) (behind []*item,
 		if !sameQueue(it, head, order) {
 			continue
 		}
-		q.remove(it)
-		behind, claims = append(behind, it), append(claims, it.claim)
-		it.claim = nil
+		behind, claims = append(behind, it), append(claims, q.takeClaim(it))
 	}
 	return behind, claims
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// This file is for clients whose broker acknowledges single messages, as in a share group. They have
-// no partitions, so no [Partition] either.
+// This file is for clients whose broker acknowledges single messages, as in a share group. They
+// have no partitions, so no [Partition] either. A Partition uses Skip and Unparked, too.
 
 // Identify sets the id and the scope of a message, or returns what is wrong with it. otherTopic
 // says that the message's first topic is another one, where its record may have been made.

@@ -33,7 +33,7 @@ func messageOf(r *kgo.Record) kafkaadapter.Message {
 
 // headers reads the headers of a message when somebody asks for them.
 var headers = kafkadriver.HeadersOf[kgo.RecordHeader](func(raw any) []kgo.RecordHeader {
-	return raw.(*kgo.Record).Headers //nolint:errcheck,forcetypeassert // messageOf has put it there
+	return raw.(*kgo.Record).Headers //nolint:errcheck,forcetypeassert // of messageOf
 })
 
 // Producer makes a [kafkaadapter.Producer] of a client, for [kafkaadapter.DeadLetters] and for

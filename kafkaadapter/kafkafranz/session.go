@@ -141,9 +141,7 @@ func (s *session) take(fetches kgo.Fetches) error {
 
 func (s *session) takeFrom(topic kgo.FetchTopic, p kgo.FetchPartition) error {
 	if len(p.Records) > 0 {
-		s.mu.Lock()
-		a := s.assigned[topicPartition{topic.Topic, p.Partition}]
-		s.mu.Unlock()
+		a := s.find(topicPartition{topic.Topic, p.Partition})
 		if a != nil { // it may have been given up since the poll
 			if err := a.take(topic.TopicID, p.Records, p.HighWatermark); err != nil {
 				return err

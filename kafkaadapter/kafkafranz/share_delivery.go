@@ -130,7 +130,9 @@ func (d *delivery) ask() (*dedup.Claim, error) {
 }
 
 func (d *delivery) request() dedup.Request {
-	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(),
+	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope,
+		Origin: driver.Origin{Source: d.s.engine.Group() + "/" + d.msg.Topic,
+			Partition: d.msg.Partition, Offset: d.msg.Offset},
 		LikelyDuplicate: d.rec.DeliveryCount() > 1, NoResult: true}
 	if d.s.engine.Fingerprint {
 		r.Fingerprint = driver.FingerprintOf(d.msg.Value)
@@ -150,11 +152,6 @@ func (d *delivery) label() string {
 		d.msg.Label, d.labelled = kafkadriver.Label(d.s.engine.Label(&d.msg)), true
 	}
 	return d.msg.Label
-}
-
-func (d *delivery) origin() driver.Origin {
-	return driver.Origin{Source: d.s.engine.Group() + "/" + d.msg.Topic, Partition: d.msg.Partition,
-		Offset: d.msg.Offset}
 }
 
 // run runs the handler of a message under its claim, when there is room for it.

@@ -1,12 +1,15 @@
 package pipeline
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // NewKeyQueues returns queues for a process function that takes one item and decides at once, as
 // most tests want it.
 func NewKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	process func(context.Context, T) Decision) (*KeyQueues[T], error) {
-	cfg.Batch = 1
+	cfg.Batch, cfg.Workers = 1, cmp.Or(cfg.Workers, 16)
 	if process == nil {
 		return NewBatchKeyQueues[T](ctx, cfg, nil, nil)
 	}

@@ -34,8 +34,8 @@ type Intake[T any] struct {
 	busy   bool // the last batch had more than one item
 }
 
-// NewIntake returns an Intake that reads source, in batches of up to batchMax items. A batch that is
-// not full waits up to batchWait for more, counted from when the source first ran empty. A
+// NewIntake returns an Intake that reads source, in batches of up to batchMax items. A batch that
+// is not full waits up to batchWait for more, counted from when the source first ran empty. A
 // nanosecond is as good as not waiting. Both must be positive.
 func NewIntake[T any](source <-chan T, batchMax int, batchWait time.Duration) *Intake[T] {
 	return &Intake[T]{source: source, max: batchMax, wait: batchWait}

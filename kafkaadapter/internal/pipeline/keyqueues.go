@@ -1,16 +1,12 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 )
-
-// DefaultWorkers is the default of [KeyQueuesConfig].Workers.
-const DefaultWorkers = 16
 
 // ErrStopped is returned by [KeyQueues.SubmitAll] once nothing is started any more. The items
 // were not taken.
@@ -32,7 +28,7 @@ const (
 
 // KeyQueuesConfig says how [KeyQueues] run their items.
 type KeyQueuesConfig struct {
-	// Workers is the most items that run at a time. Default: [DefaultWorkers].
+	// Workers is the most items that run at a time. Required.
 	Workers int
 	// Order of the items. Default: [ByKey].
 	Order Order
@@ -93,8 +89,8 @@ type KeyQueues[T any] struct {
 // the slice are settled for it. An item for which alone is true gets a call to itself; with a nil
 // alone no item does.
 //
-// NewBatchKeyQueues starts no goroutine. It returns an error that names the fault: a nil process, a
-// negative Workers or Batch, or an Order that does not exist.
+// NewBatchKeyQueues starts no goroutine. It returns an error that names the fault: a nil process,
+// Workers below 1, a negative Batch, or an Order that does not exist.
 //
 // When ctx ends, running items see it and nothing more is started. So ctx should
 // outlive the claim: a session's context ends when a rebalance begins, and would cut
@@ -105,16 +101,15 @@ func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	switch {
 	case process == nil:
 		return nil, errors.New("pipeline: KeyQueues need a process function")
-	case cfg.Workers < 0:
-		return nil, fmt.Errorf("pipeline: Workers is negative: %d", cfg.Workers)
+	case cfg.Workers < 1:
+		return nil, fmt.Errorf("pipeline: Workers is not positive: %d", cfg.Workers)
 	case cfg.Batch < 0:
 		return nil, fmt.Errorf("pipeline: Batch is negative: %d", cfg.Batch)
 	case cfg.Order > Unordered:
 		return nil, fmt.Errorf("pipeline: unknown Order %d", cfg.Order)
 	}
 	k := &KeyQueues[T]{
-		process: process, alone: alone,
-		workers: cmp.Or(cfg.Workers, DefaultWorkers), batch: max(cfg.Batch, 1),
+		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1),
 		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[uint64]*keyQueue[T]),
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)

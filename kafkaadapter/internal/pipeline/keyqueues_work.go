@@ -1,5 +1,7 @@
 package pipeline
 
+import "cmp"
+
 // work is a worker: it runs ready items until there are none.
 func (k *KeyQueues[T]) work() {
 	var tasks []Task[T]
@@ -108,19 +110,11 @@ func (k *KeyQueues[T]) settleAll(tasks []Task[T], decisions []Decision) {
 
 // stopFor returns the error of the first decision that stops the queues, nil for all others.
 func (k *KeyQueues[T]) stopFor(v Decision) error {
-	err := v.err
-	switch v.kind {
-	case decisionDone, decisionRetry:
-		return nil
-	case decisionStop:
-	default:
-		err = ErrNoDecision
-	}
-	if k.err != nil {
+	if v.kind == decisionDone || v.kind == decisionRetry || k.err != nil {
 		return nil
 	}
-	k.err = err
-	return err
+	k.err = cmp.Or(v.err, ErrNoDecision)
+	return k.err
 }
 
 // conclude carries out the decisions on the items that ran. Items that are not done stay at the
