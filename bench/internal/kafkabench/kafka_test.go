@@ -26,7 +26,7 @@ func embedded(t *testing.T) *env {
 	t.Cleanup(func() { _ = redis.Close() })
 	b := server.EmbedBroker()
 	t.Cleanup(func() { _ = b.Close() })
-	return &env{redis: redis, broker: b, budget: time.Millisecond, messages: 200, behind: tail,
+	return &env{redis: redis, broker: b, budget: time.Millisecond, messages: 200, behind: 4 * tail,
 		gap: 256, meter: harness.Meter{ServerCPU: redis.CPU(), BrokerCPU: b.CPU()}}
 }
 
