@@ -58,8 +58,8 @@ const (
 	Replay = "replay"
 )
 
-// fiberGoal is for a middleware on net/http next to one on fasthttp. The rows of the raw round trips
-// next to fiber show what net/http leaves of it.
+// fiberGoal is for a middleware on net/http next to one on fasthttp. The rows of the raw round
+// trips next to fiber show what net/http leaves of it.
 const fiberGoal = "<= 1.2x (stretch 1x)"
 
 // family lists the sides of each workload, and the side that each is compared with. A row without a
