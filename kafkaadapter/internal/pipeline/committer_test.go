@@ -98,7 +98,7 @@ func (c *client) wantBroker(topic string, id int32, want int64) {
 	assert.Equal(c.t, want, c.broker[name(topic, id)], "what the broker has of %s", name(topic, id))
 }
 
-// What a test that says nothing else has.
+// Settings of the tests that have none of their own.
 const (
 	commitInterval = 250 * time.Millisecond
 	commitRepeat   = time.Minute
