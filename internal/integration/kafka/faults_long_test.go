@@ -87,7 +87,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 	over := time.Now().Add(r.length())
 	faulting, calm := context.WithDeadline(ctx, over)
-	work.Go(func() { r.memberFaults(faulting) })
+	members := rand.New(rand.NewPCG(r.rnd.Uint64(), 1)) //nolint:gosec // a test
+	work.Go(func() { r.memberFaults(faulting, members) })
 	r.serverFaults(faulting)
 	calm()
 	t.Logf("healed after %v", time.Since(r.started).Round(time.Second))
@@ -248,10 +249,9 @@ func (r *faultsRun) produce(ctx context.Context, g *faultedGroup) {
 }
 
 // memberFaults does something to a member about once a second.
-func (r *faultsRun) memberFaults(ctx context.Context) {
+func (r *faultsRun) memberFaults(ctx context.Context, rnd *rand.Rand) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	rnd := rand.New(rand.NewPCG(r.rnd.Uint64(), 1)) //nolint:gosec // a test
 	for {
 		if !pause(ctx, between(rnd, 400*time.Millisecond, 1600*time.Millisecond)) {
 			return
