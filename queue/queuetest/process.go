@@ -116,10 +116,10 @@ func (p *process) kill() {
 		p.mu.Unlock()
 		return
 	}
+	p.store.SetPlan(dropAll) // first: a handler without an effect, as p is dead, returns nil
 	close(p.dead)
 	open := p.open // a dead process has no effects
 	p.mu.Unlock()
-	p.store.SetPlan(dropAll)
 	for id, scope := range open {
 		if rec, ok := p.tr.record(context.Background(), scope, id); !ok || !ended(rec) {
 			p.tr.excuse(id)
