@@ -34,7 +34,12 @@ func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) (
 	if err := m.checkTx(tx); err != nil {
 		return nil, err
 	}
-	b := m.newBatch(reqs)
+	b := newBatch(len(reqs))
+	for i := range reqs {
+		e, err := m.digest(&reqs[i])
+		b.add(i, e, err)
+	}
+	b.sort()
 	if len(b.order) == 0 {
 		return b.marks, nil
 	}
@@ -52,7 +57,7 @@ func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) (
 }
 
 func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
-	rows, err := m.settleBoth(ctx, tx, b.sorted(), true)
+	rows, err := m.settleBoth(ctx, tx, b.firsts, true)
 	if err == nil {
 		err = m.checkIDs(ctx, tx)
 	}
@@ -91,43 +96,41 @@ type batch struct {
 	entries []entry
 	// order has the positions of the good requests, sorted by id; the positions of one id ascend.
 	order []int
+	// firsts has the first entry of every id, ascending.
+	firsts []entry
 	// unread are the entries of duplicates whose results were not read with their marks.
 	unread []entry
 	// unreadPrevious are such entries that are in the previous table.
 	unreadPrevious []entry
 }
 
-func (m *Ledger) newBatch(reqs []dedup.Request) *batch {
-	b := &batch{
-		marks:   make([]Mark, len(reqs)),
-		entries: make([]entry, len(reqs)),
-		order:   make([]int, 0, len(reqs)),
+// newBatch returns a batch of n requests, which add gives it before sort is called.
+func newBatch(n int) *batch {
+	return &batch{marks: make([]Mark, n), entries: make([]entry, n), order: make([]int, 0, n)}
+}
+
+// add sets the i-th request, or says why it is bad.
+func (b *batch) add(i int, e entry, err error) {
+	if err != nil {
+		b.marks[i].Err = err
+		return
 	}
-	for i := range reqs {
-		e, err := m.digest(reqs[i])
-		if err != nil {
-			b.marks[i].Err = err
-			continue
-		}
-		b.entries[i] = e
-		b.order = append(b.order, i)
-	}
+	b.entries[i] = e
+	b.order = append(b.order, i)
+}
+
+// sort puts the requests in order. Without it two transactions that insert overlapping ids in
+// different orders would each hold what the other waits for.
+func (b *batch) sort() {
 	slices.SortFunc(b.order, func(i, j int) int {
 		return cmp.Or(bytes.Compare(b.entries[i].id[:], b.entries[j].id[:]), i-j)
 	})
-	return b
-}
-
-// sorted returns the first entry of every id in ascending order. Without it two transactions that
-// insert overlapping ids in different orders would each hold what the other waits for.
-func (b *batch) sorted() []entry {
-	es := make([]entry, 0, len(b.order))
+	b.firsts = make([]entry, 0, len(b.order))
 	for n, i := range b.order {
 		if b.isFirst(n) {
-			es = append(es, b.entries[i])
+			b.firsts = append(b.firsts, b.entries[i])
 		}
 	}
-	return es
 }
 
 // isFirst reports whether no request before the n-th of the order has its id.
@@ -143,17 +146,19 @@ func (b *batch) forget() {
 	b.unread, b.unreadPrevious = b.unread[:0], b.unreadPrevious[:0]
 }
 
-// judge sets the marks. Of several requests for an id, only the first position can run the effect.
-func (b *batch) judge(rows map[driver.ID]row) {
+// judge sets the marks; rows are those of b.firsts. Of several requests for an id, only the first
+// position can run the effect.
+func (b *batch) judge(rows []*row) {
+	id := -1
 	for n, i := range b.order {
-		e := &b.entries[i]
-		r, ok := rows[e.id]
-		if !ok {
-			continue
+		first := b.isFirst(n)
+		if first {
+			id++
 		}
-		b.marks[i] = judge(r, e.fingerprint, r.ours && b.isFirst(n))
+		e, r := &b.entries[i], rows[id]
+		b.marks[i] = judge(r, e.fingerprint, r.ours && first)
 		switch {
-		case !r.unread || r.ours || !b.isFirst(n):
+		case !r.unread || r.ours || !first:
 		case r.inPrevious:
 			b.unreadPrevious = append(b.unreadPrevious, *e)
 		default:

@@ -71,7 +71,7 @@ func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark M
 	if err != nil {
 		return Undecided, m.unlearnt(err).Err
 	}
-	switch r := rows[e.id]; {
+	switch r := rows[0]; {
 	case r.ours:
 		return NotCommitted, nil
 	case r.stamp == mark.stamp:

@@ -173,7 +173,7 @@ func (m *Ledger) doBatch(
 	if len(b.order) == 0 {
 		return b.marks, nil
 	}
-	inside, err := m.hold(ctx, db, b.sorted()...)
+	inside, err := m.hold(ctx, db, b.firsts...)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (m *Ledger) lateResults(ctx context.Context, tx transaction, b *batch) erro
 
 // batchOf returns the batch of these keys, under the same options.
 func (m *Ledger) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
-	reqs := make([]dedup.Request, len(keys))
+	b := newBatch(len(keys))
 	for i, key := range keys {
 		req, err := request(key, opts)
 		if err != nil {
@@ -227,16 +227,14 @@ func (m *Ledger) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 			return nil, inputError("Option",
 				"sets a fingerprint, which is of one payload, for a batch")
 		}
-		reqs[i] = req
-	}
-	b := m.newBatch(reqs)
-	for i := range b.marks {
-		err := badKey(b.marks[i].Err)
+		e, err := m.digest(&req)
+		err = badKey(err)
 		if err != nil && !dedup.IsPermanent(err) {
 			return nil, err // every key has the same error
 		}
-		b.marks[i].Err = err
+		b.add(i, e, err)
 	}
+	b.sort()
 	return b, nil
 }
 

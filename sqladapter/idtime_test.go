@@ -144,8 +144,8 @@ func TestIDTimeRefusesOtherKeys(t *testing.T) {
 		assert.True(t, dedup.IsPermanent(err), "%v", err)
 		assert.Equal(t, dedup.Unknown, mark.Outcome)
 	}
-	b := newIDs(t, Postgres, UUIDv7).newBatch([]dedup.Request{{Key: "evt_1"},
-		{Key: exampleUUIDv7}})
+	b, err := newIDs(t, Postgres, UUIDv7).batchOf([]string{"evt_1", exampleUUIDv7}, nil)
+	require.NoError(t, err)
 	require.Error(t, b.marks[0].Err)
 	assert.Equal(t, []int{1}, b.order)
 }

@@ -41,7 +41,7 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 	if len(rows) == 0 {
 		return Mark{}, false, nil
 	}
-	mark = judge(rows[0], e.fingerprint, false)
+	mark = judge(&rows[0], e.fingerprint, false)
 	return mark, true, nil
 }
 

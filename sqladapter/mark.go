@@ -1,8 +1,10 @@
 package sqladapter
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -86,7 +88,7 @@ func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 		mark := m.unlearnt(err)
 		return mark, mark.Err
 	}
-	mark := judge(rows[e.id], e.fingerprint, rows[e.id].ours)
+	mark := judge(rows[0], e.fingerprint, rows[0].ours)
 	return mark, mark.Err
 }
 
@@ -102,7 +104,7 @@ func (m *Ledger) entry(key string, opts []dedup.Option) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	return m.digest(req)
+	return m.digest(&req)
 }
 
 func request(key string, opts []dedup.Option) (dedup.Request, error) {
@@ -116,7 +118,7 @@ func request(key string, opts []dedup.Option) (dedup.Request, error) {
 	return req, nil
 }
 
-func (m *Ledger) digest(req dedup.Request) (entry, error) {
+func (m *Ledger) digest(req *dedup.Request) (entry, error) {
 	if err := m.ready(); err != nil {
 		return entry{}, err
 	}
@@ -128,16 +130,15 @@ func (m *Ledger) digest(req dedup.Request) (entry, error) {
 	return e, err
 }
 
-// settle inserts the entries that are absent and returns the row of each entry, whoever wrote it.
-// The entries have distinct ids, in ascending order. The rows of a batch may come without their
-// results: see readResults.
+// settle inserts the entries that are absent and returns the row of each entry, whoever wrote it,
+// in their order. The entries have distinct ids, in ascending order. The rows of a batch may come
+// without their results: see readResults.
 //
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT next to it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
-func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
-	batch bool) (map[driver.ID]row, error) {
-	found := make(map[driver.ID]row, len(left))
+func (m *Ledger) settle(ctx context.Context, tx Tx, es []entry, batch bool) ([]*row, error) {
+	found, left := make([]*row, len(es)), es
 	salt := newSalt(m.dialect.salt)
 	d, err := m.statements(ctx, tx)
 	if err != nil {
@@ -159,11 +160,14 @@ func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 			if err != nil {
 				return nil, m.rotated(d, err)
 			}
-			for _, r := range rows {
+			for i := range rows {
+				r := &rows[i]
 				r.ours = r.ours || m.dialect.counts && r.stamp == salt
-				found[r.id] = r
+				if at, ok := find(es, r.id, i); ok {
+					found[at] = r
+				}
 			}
-			if left = missing(left, found); len(left) == 0 {
+			if left = missing(es, found); len(left) == 0 {
 				return found, nil
 			}
 		}
@@ -189,14 +193,22 @@ func (d *statements) loading(batch bool) loading {
 	return loading{d.load, (*columns).loaded}
 }
 
-func missing(es []entry, found map[driver.ID]row) []entry {
-	if len(found) == 0 {
-		return es
+// find returns the position of an id among entries that ascend. It looks at the position likely
+// first.
+func find(es []entry, id driver.ID, likely int) (int, bool) {
+	if likely < len(es) && es[likely].id == id {
+		return likely, true
 	}
-	var left []entry
-	for _, e := range es {
-		if _, ok := found[e.id]; !ok {
-			left = append(left, e)
+	return slices.BinarySearchFunc(es, id, func(e entry, id driver.ID) int {
+		return bytes.Compare(e.id[:], id[:])
+	})
+}
+
+// missing returns the entries that have no row.
+func missing(es []entry, rows []*row) (left []entry) {
+	for i, r := range rows {
+		if r == nil {
+			left = append(left, es[i])
 		}
 	}
 	return left
@@ -212,17 +224,10 @@ func (d *statements) insertRows(ctx context.Context, tx Tx, es []entry, salt int
 	if err != nil {
 		return nil, err
 	}
-	var bound map[driver.ID]driver.Fingerprint
-	for _, e := range es {
-		if e.fingerprint != (driver.Fingerprint{}) {
-			if bound == nil {
-				bound = make(map[driver.ID]driver.Fingerprint, len(es))
-			}
-			bound[e.id] = e.fingerprint
+	for i := range rows {
+		if at, ok := find(es, rows[i].id, i); ok {
+			rows[i].fingerprint = es[at].fingerprint
 		}
-	}
-	for i, r := range rows {
-		rows[i].fingerprint = bound[r.id]
 	}
 	return rows, nil
 }
@@ -242,7 +247,7 @@ func (d *statements) insertCounted(ctx context.Context, tx Tx, es []entry,
 }
 
 // judge says what a stored row means for a caller with this fingerprint.
-func judge(r row, f driver.Fingerprint, first bool) Mark {
+func judge(r *row, f driver.Fingerprint, first bool) Mark {
 	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint,
 		Result: r.result, id: r.id, stamp: r.stamp}
 	switch {

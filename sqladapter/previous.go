@@ -3,10 +3,7 @@ package sqladapter
 import (
 	"bytes"
 	"context"
-	"maps"
 	"slices"
-
-	"github.com/onceward/onceward/dedup/driver"
 )
 
 // A ledger with a previous one marks in two tables, in one transaction: first in the table that it
@@ -42,41 +39,40 @@ func (m *Ledger) checkPrevious(cfg Config) error {
 // settleBoth does what settle does, in the previous table and in that of m. A row of the previous
 // table comes with the id that it would have in the new one. The mark of a first has the stamp of
 // its row in the previous table, where [Ledger.Confirm] looks first.
-func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry,
-	batch bool) (map[driver.ID]row, error) {
+func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry, batch bool) ([]*row, error) {
 	if m.previous == nil {
 		return m.settleChunks(ctx, tx, es, batch)
 	}
-	before, err := m.previous.settleChunks(ctx, tx, inPrevious(es), batch)
+	earlier := inPrevious(es)
+	rows, err := m.previous.settleChunks(ctx, tx, earlier, batch)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[driver.ID]row, len(es))
-	var left []entry
-	for _, e := range es {
-		if r := before[e.previous]; r.ours {
-			left = append(left, e)
-		} else {
+	before, found := make([]*row, len(es)), make([]*row, len(es))
+	for i, e := range es {
+		at, _ := find(earlier, e.previous, i)
+		before[i] = rows[at]
+		if r := rows[at]; !r.ours {
 			r.id, r.inPrevious = e.id, true
-			found[e.id] = r
+			found[i] = r
 		}
 	}
+	left := missing(es, found)
 	if len(left) == 0 {
 		return found, nil
 	}
-	rows, err := m.settleChunks(ctx, tx, left, batch)
-	if err != nil {
+	if rows, err = m.settleChunks(ctx, tx, left, batch); err != nil {
 		return nil, err
 	}
 	var back []entry
-	for _, e := range left {
-		r := rows[e.id]
+	for i, r := range rows {
+		at, _ := find(es, left[i].id, i)
+		found[at] = r
 		if r.ours {
-			r.stamp, r.at = before[e.previous].stamp, before[e.previous].at
+			r.stamp, r.at = before[at].stamp, before[at].at
 		} else {
-			back = append(back, e)
+			back = append(back, left[i])
 		}
-		found[e.id] = r
 	}
 	return found, m.takeBack(ctx, tx, inPrevious(back))
 }
@@ -96,17 +92,16 @@ func (m *Ledger) takeBack(ctx context.Context, tx Tx, es []entry) error {
 
 // settleChunks does what settle does, for any number of entries.
 func (m *Ledger) settleChunks(ctx context.Context, tx Tx, es []entry,
-	batch bool) (map[driver.ID]row, error) {
+	batch bool) (all []*row, err error) {
 	if len(es) <= m.dialect.chunk {
 		return m.settle(ctx, tx, es, batch)
 	}
-	all := make(map[driver.ID]row, len(es))
 	for chunk := range slices.Chunk(es, m.dialect.chunk) {
 		rows, err := m.settle(ctx, tx, chunk, batch)
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(all, rows)
+		all = append(all, rows...)
 	}
 	return all, nil
 }
