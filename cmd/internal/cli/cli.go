@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,14 +77,18 @@ func (e *Exit) Unwrap() error { return e.Err }
 // Fail gives an error an exit code. If err is nil, no error is printed.
 func Fail(code int, err error) error { return &Exit{code, err} }
 
+// exitOf returns the Exit in an error, or an Exit with the code Usage.
+func exitOf(err error) *Exit {
+	if exit, ok := errors.AsType[*Exit](err); ok {
+		return exit
+	}
+	return &Exit{Usage, err}
+}
+
 // Root returns a command line with these commands.
 func Root(s *Streams, long string, commands ...*Command) *cobra.Command {
 	root := &cobra.Command{
-		Use: "onceward", Long: long, SilenceErrors: true, SilenceUsage: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			c.SetOut(s.Err)
-			return errors.Join(c.Help(), &Exit{Code: Usage})
-		},
+		Use: "onceward", Long: long, SilenceErrors: true, SilenceUsage: true, RunE: s.usage,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetIn(s.In)
@@ -106,20 +111,15 @@ func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string
 	if err == nil {
 		return Done
 	}
-	var exit *Exit
-	code := Usage
-	if errors.As(err, &exit) {
-		code = exit.Code
+	exit := exitOf(err)
+	switch {
+	case exit.Err == nil: // the command has already written its answer
+		return exit.Code
+	case ctx.Err() != nil && exit.Code != Interrupted:
+		exit = &Exit{Interrupted, errors.New("interrupted")}
 	}
-	said := exit != nil && exit.Err == nil // the command has already written its answer
-	if ctx.Err() != nil && code != Interrupted && !said {
-		code, err = Interrupted, errors.New("interrupted")
-	}
-	if !said {
-		err = unknown(c, err)
-		fmt.Fprintf(s.Err, "%s: %v\n", c.CommandPath(), err)
-	}
-	return code
+	fmt.Fprintf(s.Err, "%s: %v\n", c.CommandPath(), unknown(c, exit.Err))
+	return exit.Code
 }
 
 // Run runs one command with these arguments, and returns its exit code.
@@ -149,7 +149,8 @@ func (c *Command) cobra(s *Streams) *cobra.Command {
 		DisableFlagsInUseLine: true, ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	made.SetContext(context.WithValue(context.Background(), commandKey{}, c))
-	f := &Flags{FlagSet: made.Flags(), sources: make(map[string]string)}
+	f := &Flags{FlagSet: made.Flags(), instead: make(map[string][]string),
+		choices: make(map[string][]string), sources: make(map[string]string)}
 	f.SortFlags = false
 	if c.Flags != nil {
 		c.Flags(f)
@@ -158,30 +159,17 @@ func (c *Command) cobra(s *Streams) *cobra.Command {
 	made.SetFlagErrorFunc(explain)
 	made.RunE = func(run *cobra.Command, args []string) error {
 		err := c.run(run, s, f, args)
-		var exit *Exit
-		if err == nil || errors.As(err, &exit) && exit.Err == nil {
+		if err == nil || exitOf(err).Err == nil {
 			return err
 		}
 		text := f.origins(err.Error())
 		if c.Hide != nil {
 			text = c.Hide(text)
 		}
-		return &hidden{text, err}
+		return &Exit{exitOf(err).Code, errors.New(text)}
 	}
 	return made
 }
-
-// hidden is an error whose text has no password.
-type hidden struct {
-	text string
-	error
-}
-
-// Error implements error.
-func (h *hidden) Error() string { return h.text }
-
-// Unwrap returns the original error.
-func (h *hidden) Unwrap() error { return h.error }
 
 func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) error {
 	if len(args) > c.MaxArgs {
@@ -201,20 +189,15 @@ func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) 
 // explain says what is wrong with a flag. It extends an error about an unknown flag by the flag
 // that may be meant, or by how to list the flags.
 func explain(c *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) && errors.Is(err, strconv.ErrSyntax) {
-		wanted := "a whole number"
-		switch invalid.GetFlag().Value.Type() {
-		case "bool":
-			wanted = "true or false"
-		case "float64":
-			wanted = "a number"
-		}
-		return fmt.Errorf("--%s is %q; %s is wanted", invalid.GetFlag().Name, invalid.GetValue(),
-			wanted)
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if ok && errors.Is(err, strconv.ErrSyntax) {
+		flag, wanted := invalid.GetFlag(), map[string]string{"bool": "true or false",
+			"float64": "a number"}
+		return fmt.Errorf("--%s is %q; %s is wanted", flag.Name, invalid.GetValue(),
+			cmp.Or(wanted[flag.Value.Type()], "a whole number"))
 	}
-	var missing *pflag.NotExistError
-	if !errors.As(err, &missing) {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return err
 	}
 	name := missing.GetSpecifiedName()

@@ -39,51 +39,57 @@ func (f *Flags) IsSetting(name string) bool { return slices.Contains(f.settings,
 // Instead declares that one flag makes others meaningless. If that flag is on the command line, or
 // comes from a stronger source, settings of the other flags are ignored.
 func (f *Flags) Instead(name string, of ...string) {
-	if f.instead == nil {
-		f.instead = make(map[string][]string)
-	}
 	f.instead[name] = append(f.instead[name], of...)
 }
 
 // Require makes it an error to leave out these flags.
 func (f *Flags) Require(names ...string) { f.required = append(f.required, names...) }
 
-// DurationVar registers a flag that takes a duration; days are allowed.
-func (f *Flags) DurationVar(to *time.Duration, name string, value time.Duration, usage string) {
-	*to = value
-	f.Var((*duration)(to), name, usage)
+// value is a pflag.Value.
+type value[T any] struct {
+	to     *T
+	kind   string
+	parse  func(text string) (T, error)
+	format func(T) string
 }
-
-// duration is a pflag.Value.
-type duration time.Duration
 
 // Type implements pflag.Value.
-func (d *duration) Type() string { return "duration" }
-
-// Set implements pflag.Value: days come first, as in 7d or 1d12h.
-func (d *duration) Set(text string) error {
-	days, rest := 0.0, text
-	if number, after, ok := strings.Cut(text, "d"); ok {
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			return errDuration
-		}
-		if days, rest = v, after; rest == "" {
-			rest = "0"
-		}
-	}
-	v, err := time.ParseDuration(rest)
-	if err != nil {
-		return errDuration
-	}
-	*d = duration(v + time.Duration(days*float64(24*time.Hour)))
-	return nil
-}
-
-var errDuration = errors.New("a duration is written as 30s, 10m, 36h or 7d")
+func (v *value[T]) Type() string { return v.kind }
 
 // String implements pflag.Value.
-func (d *duration) String() string { return Span(time.Duration(*d)) }
+func (v *value[T]) String() string { return v.format(*v.to) }
+
+// Set implements pflag.Value.
+func (v *value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err == nil {
+		*v.to = parsed
+	}
+	return err
+}
+
+// DurationVar registers a flag that takes a duration; days are allowed.
+func (f *Flags) DurationVar(to *time.Duration, name string, preset time.Duration, usage string) {
+	*to = preset
+	f.Var(&value[time.Duration]{to, "duration", parseDuration, Span}, name, usage)
+}
+
+// parseDuration reads a duration. Days come first, as in 7d or 1d12h.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	switch {
+	case !found:
+		days, rest = "0", text
+	case rest == "":
+		rest = "0"
+	}
+	n, errDays := strconv.ParseFloat(days, 64)
+	d, err := time.ParseDuration(rest)
+	if errDays != nil || err != nil {
+		return 0, errors.New("a duration is written as 30s, 10m, 36h or 7d")
+	}
+	return d + time.Duration(n*float64(24*time.Hour)), nil
+}
 
 // Span formats a duration without trailing zeros, and in days if it is a whole number of days.
 func Span(d time.Duration) string {
@@ -91,14 +97,7 @@ func Span(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }
 
 // Round rounds to the precision that people want.
@@ -113,68 +112,36 @@ func Round(d time.Duration) time.Duration {
 }
 
 // ShareVar registers a flag that takes a share as 0.05 or 5%.
-func (f *Flags) ShareVar(to *float64, name string, value float64, usage string) {
-	*to = value
-	f.Var((*shareValue)(to), name, usage)
+func (f *Flags) ShareVar(to *float64, name string, preset float64, usage string) {
+	*to = preset
+	f.Var(&value[float64]{to, "share", parseShare,
+		func(share float64) string { return fmt.Sprint(share) }}, name, usage)
 }
 
-// shareValue is a pflag.Value.
-type shareValue float64
-
-// Type implements pflag.Value.
-func (*shareValue) Type() string { return "share" }
-
-// String implements pflag.Value.
-func (s *shareValue) String() string { return fmt.Sprintf("%g", *s) }
-
-// Set implements pflag.Value.
-func (s *shareValue) Set(text string) error {
+func parseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(number, 64)
+	share, err := strconv.ParseFloat(number, 64)
 	if err != nil {
-		return errors.New("a share is written as 0.05 or 5%")
+		return 0, errors.New("a share is written as 0.05 or 5%")
 	}
 	if percent {
-		v /= 100
+		share /= 100
 	}
-	*s = shareValue(v)
-	return nil
+	return share, nil
 }
 
 // ChoiceVar registers a flag that takes one of some words.
-func (f *Flags) ChoiceVar(to *string, name, value, usage string, choices ...string) {
-	*to = value
-	if f.choices == nil {
-		f.choices = make(map[string][]string)
-	}
+func (f *Flags) ChoiceVar(to *string, name, preset, usage string, choices ...string) {
+	*to = preset
 	f.choices[name] = choices
-	f.Var(&choice{to, choices}, name, fmt.Sprintf("%s: %s", usage, strings.Join(choices, ", ")))
-}
-
-// choice is a pflag.Value.
-type choice struct {
-	to  *string
-	all []string
-}
-
-// Type implements pflag.Value.
-func (*choice) Type() string { return "string" }
-
-// String implements pflag.Value.
-func (c *choice) String() string {
-	if c.to == nil {
-		return ""
+	all := strings.Join(choices, ", ")
+	parse := func(text string) (string, error) {
+		if !slices.Contains(choices, text) {
+			return "", fmt.Errorf("it is one of %s", all)
+		}
+		return text, nil
 	}
-	return *c.to
-}
-
-// Set implements pflag.Value.
-func (c *choice) Set(text string) error {
-	if !slices.Contains(c.all, text) {
-		return fmt.Errorf("it is one of %s", strings.Join(c.all, ", "))
-	}
-	*c.to = text
-	return nil
+	f.Var(&value[string]{to, "string", parse, strings.Clone}, name, usage+": "+all)
 }
 
 // complete tells shells which values the flags can have.
@@ -221,12 +188,10 @@ func (f *Flags) missing() error {
 
 // Named replaces the field of a configuration in an error by the flag of the same name.
 func Named(err error) error {
-	var input *dedup.InputError
-	var box *outbox.InputError
-	switch {
-	case errors.As(err, &input):
+	if input, ok := errors.AsType[*dedup.InputError](err); ok {
 		return fmt.Errorf("--%s %s", strings.ToLower(input.Field), input.Reason)
-	case errors.As(err, &box):
+	}
+	if box, ok := errors.AsType[*outbox.InputError](err); ok {
 		return fmt.Errorf("--%s %s", strings.ToLower(box.Field), box.Reason)
 	}
 	return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -21,16 +22,8 @@ func Find(c *cobra.Command) *Command {
 
 // help is cobra's help function.
 func (s *Streams) help(c *cobra.Command, _ []string) {
-	width := s.Width
-	if width == 0 {
-		width = 100
-	}
-	out := c.OutOrStdout()
-	text := c.Long
-	if text == "" {
-		text = c.Short
-	}
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+	width, out := cmp.Or(s.Width, 100), c.OutOrStdout()
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(cmp.Or(c.Long, c.Short)), "\n\n") {
 		fmt.Fprintf(out, "%s\n\n", flow(paragraph, width))
 	}
 	if c.HasParent() {
@@ -42,7 +35,9 @@ func (s *Streams) help(c *cobra.Command, _ []string) {
 		fmt.Fprintf(out, "\nExamples:\n  %s\n",
 			strings.ReplaceAll(strings.TrimSpace(c.Example), "\n", "\n  "))
 	}
-	listCommands(out, c, width)
+	if c.HasAvailableSubCommands() {
+		listCommands(out, c, width)
+	}
 	if flags := c.LocalFlags(); flags.HasAvailableFlags() {
 		fmt.Fprintf(out, "\nFlags:\n%s", flags.FlagUsagesWrapped(width))
 	}
@@ -66,9 +61,6 @@ func Synopsis(c *cobra.Command) string {
 
 // listCommands lists the subcommands of c.
 func listCommands(out io.Writer, c *cobra.Command, width int) {
-	if !c.HasAvailableSubCommands() {
-		return
-	}
 	fmt.Fprint(out, "\nCommands:\n")
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {

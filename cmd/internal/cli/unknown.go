@@ -15,19 +15,22 @@ func (s *Streams) strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		switch {
-		case c.Name() == "help":
+		switch c.Name() {
+		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				_, _, err := root.Find(args)
 				return err
 			}
-		case c.Name() == "completion" && Find(c) == nil:
-			c.RunE = func(c *cobra.Command, _ []string) error {
-				c.SetOut(s.Err)
-				return errors.Join(c.Help(), &Exit{Code: Usage})
-			}
+		case "completion":
+			c.RunE = s.usage
 		}
 	}
+}
+
+// usage shows help as an error: a command that has only subcommands was run without one.
+func (s *Streams) usage(c *cobra.Command, _ []string) error {
+	c.SetOut(s.Err)
+	return errors.Join(c.Help(), &Exit{Code: Usage})
 }
 
 // unknown extends cobra's error about an unknown command by the command that may be meant, or by
