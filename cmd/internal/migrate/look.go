@@ -99,9 +99,9 @@ func (s *State) compare(ctx context.Context, c *component, columns []string) err
 			sqlmigrate.Table, s.Version)
 	case s.Version == c.newest && s.Target == c.newest:
 		err := c.check(ctx)
-		var input *dedup.InputError
-		if errors.As(err, &input) && input.Field == "Window" {
-			s.Window, err = true, nil
+		input, ok := errors.AsType[*dedup.InputError](err)
+		if s.Window = ok && input.Field == "Window"; s.Window {
+			return nil
 		}
 		return err
 	}
@@ -137,23 +137,14 @@ func incomplete(err error) bool {
 
 // known reports whether all of the columns occur in the statements that make our tables.
 func known(text string, columns []string) bool {
-	text = comments.ReplaceAllString(text, "")
-	for _, column := range columns {
-		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(column)+`\b`, text); err != nil ||
-			!found {
-			return false
-		}
-	}
-	return true
+	all := words.FindAllString(comments.ReplaceAllString(text, ""), -1)
+	return !slices.ContainsFunc(columns, func(column string) bool {
+		return !slices.Contains(all, column)
+	})
 }
 
 // name is the name of the table, with its schema.
-func (s *State) name() string {
-	if s.Schema == "" {
-		return s.Table
-	}
-	return s.Schema + "." + s.Table
-}
+func (s *State) name() string { return strings.TrimPrefix(s.Schema+"."+s.Table, ".") }
 
 // kind is how a sentence names the kind of table.
 func (s *State) kind() string {
@@ -194,9 +185,10 @@ func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (colum
 }
 
 var (
-	upFile   = regexp.MustCompile(`^([0-9]+)_(.+)\.up\.sql$`)
-	comments = regexp.MustCompile(`(?m)^\s*--.*$`)
-	drops    = regexp.MustCompile(`(?m)^(DROP|ALTER) [^;]+;`)
+	comments   = regexp.MustCompile(`(?m)^\s*--.*$`)
+	words      = regexp.MustCompile(`\w+`)
+	drops      = regexp.MustCompile(`(?m)^(DROP|ALTER) [^;]+;`)
+	dropsTable = regexp.MustCompile(`^DROP (TABLE|VIEW)`)
 )
 
 // plan lists the steps, with the names of the versions from the migration files.
@@ -220,33 +212,22 @@ func (s *State) plan(files fs.FS) error {
 // columns without a user's data.
 func (s *State) dropsTables() bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
-		return slices.ContainsFunc(step.Drops, func(drop string) bool {
-			return strings.HasPrefix(drop, "DROP TABLE") || strings.HasPrefix(drop, "DROP VIEW")
-		})
+		return slices.ContainsFunc(step.Drops, dropsTable.MatchString)
 	})
 }
 
 // read finds the names of the versions, and the statements that undo them.
 func read(files fs.FS, newest int) (names, downs []string, err error) {
 	names, downs = make([]string, newest+1), make([]string, newest+1)
-	entries, err := fs.ReadDir(files, ".")
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		part := upFile.FindStringSubmatch(e.Name())
-		if part == nil {
-			continue
-		}
-		v, err := strconv.Atoi(part[1])
-		if err != nil {
+	found, err := fs.Glob(files, "*.down.sql")
+	for _, file := range found {
+		number, name, _ := strings.Cut(strings.TrimSuffix(file, ".down.sql"), "_")
+		v, errNumber := strconv.Atoi(number)
+		down, errRead := fs.ReadFile(files, file)
+		if err = errors.Join(err, errNumber, errRead); err != nil {
 			return nil, nil, err
 		}
-		down, err := fs.ReadFile(files, strings.TrimSuffix(e.Name(), ".up.sql")+".down.sql")
-		if err != nil {
-			return nil, nil, err
-		}
-		names[v], downs[v] = part[2], string(down)
+		names[v], downs[v] = name, string(down)
 	}
-	return names, downs, nil
+	return names, downs, err
 }

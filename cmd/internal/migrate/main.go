@@ -25,7 +25,11 @@ var errLeft = errors.New("left as it is")
 // run shows what is to be done, and does it with --apply. It returns soon after ctx has ended: the
 // step that is running is rolled back or, in MySQL, the next run begins it again.
 func (o *Options) run(ctx context.Context, std *cli.Streams) error {
-	db, err := o.open()
+	open := o.Server.OpenSQL
+	if o.Server.SQL == "" { // with --dialect the pool never connects, but a store needs one
+		open = func(bool) (*sql.DB, error) { return sql.Open("sqlite", ":memory:") }
+	}
+	db, err := open(true)
 	if err != nil {
 		return err
 	}
@@ -58,21 +62,15 @@ func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 			return err
 		}
 	}
-	if err := s.write(o, std); err != nil {
-		return err
+	if o.JSON {
+		err = cli.WriteJSON(std.Out, s)
+	} else {
+		err = s.print(std, true)
 	}
-	if !s.done() && !s.Applied {
+	if err == nil && !s.done() && !s.Applied {
 		return cli.Fail(cli.No, nil)
 	}
-	return nil
-}
-
-// open makes a pool. With --dialect this pool never connects, but a store needs one.
-func (o *Options) open() (*sql.DB, error) {
-	if o.Server.SQL == "" {
-		return sql.Open("sqlite", ":memory:")
-	}
-	return o.Server.OpenSQL(true)
+	return err
 }
 
 // apply takes the steps, and records which ones it took: another run may have taken some.
@@ -99,8 +97,11 @@ func (s *State) apply(ctx context.Context, o *Options, c *component,
 		cli.Audit(std.Err, "migrate", "table", s.name(), "kind", s.Kind, "dialect", s.Dialect,
 			"was", step.From, "is", step.To, "version", step.Name)
 	}
-	if err != nil {
-		return s.explain(err)
+	switch {
+	case err != nil && s.Version == 0 && s.Note != "":
+		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())
+	case err != nil:
+		return err
 	}
 	reading, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -144,15 +145,6 @@ func (s *State) planned(step sqlmigrate.Step) Step {
 	return done
 }
 
-// explain extends an error by the hint that the table was there before and may be another
-// program's.
-func (s *State) explain(err error) error {
-	if s.Version == 0 && s.Note != "" {
-		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())
-	}
-	return err
-}
-
 // confirm requires --drop, and a yes.
 func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error {
 	if !o.Drop {
@@ -170,12 +162,4 @@ func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error
 		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errLeft)
 	}
 	return err
-}
-
-// write shows the plan, or what was done.
-func (s *State) write(o *Options, std *cli.Streams) error {
-	if o.JSON {
-		return cli.WriteJSON(std.Out, s)
-	}
-	return s.print(std, true)
 }

@@ -3,7 +3,6 @@ package migrate
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +33,8 @@ type Options struct {
 	Print, Out       string
 	JSON             bool
 
-	raw
+	dialect, retention string
+	given              func(flag string) bool
 }
 
 // newest stands for the newest version that this program knows.
@@ -42,15 +42,11 @@ const newest = -1
 
 var (
 	kinds    = []string{"marks", "fence", "store", "outbox"}
-	dialects = []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL, sqladapter.SQLite,
-		sqlserver.Dialect}
+	dialects = map[string]sqladapter.Dialect{"postgres": sqladapter.Postgres,
+		"mysql": sqladapter.MySQL, "sqlite": sqladapter.SQLite, "sqlserver": sqlserver.Dialect}
+	idTimes = map[string]sqladapter.IDTime{"uuidv7": sqladapter.UUIDv7, "ulid": sqladapter.ULID,
+		"snowflake": sqladapter.Snowflake}
 )
-
-// raw holds flags that are parsed later.
-type raw struct {
-	dialect, retention string
-	given              func(flag string) bool
-}
 
 // Command returns the command.
 func Command() *cli.Command { return (&Options{To: newest}).command() }
@@ -85,22 +81,16 @@ onceward migrate --dialect postgres --kind outbox --print files --out migrations
 				"or tables that are another program's, gone, or newer than this program",
 		},
 		Flags: o.flags,
-		Check: func([]string) error {
-			if err := o.read(); err != nil {
-				return err
-			}
-			return o.check()
-		},
-		Run:  o.run,
-		Hide: o.Server.Hide,
+		Check: o.check,
+		Run:   o.run,
+		Hide:  o.Server.Hide,
 	}
 }
 
 func (o *Options) flags(f *cli.Flags) {
-	r := &o.raw
 	o.Server.SQLFlags(f)
 	f.BoolVar(&o.Server.NewFile, "new-file", false, "the file of SQLite may be new")
-	f.ChoiceVar(&r.dialect, "dialect", "",
+	f.ChoiceVar(&o.dialect, "dialect", "",
 		"`name` of the engine, for --print without a server (sqlserver has marks only)",
 		"postgres", "mysql", "sqlite", "sqlserver")
 	f.Instead("dialect", "sql")
@@ -110,7 +100,7 @@ func (o *Options) flags(f *cli.Flags) {
 		"`schema` of the tables, which must exist (default the connection's own)")
 	f.StringVar(&o.Table, "table", "",
 		"`name` of the first table; others begin with it (default onceward_marks, onceward_fence, onceward_claims, onceward_outbox)")
-	f.ChoiceVar(&r.retention, "retention", "deletes", "`retention` of marks", "deletes", "generations")
+	f.ChoiceVar(&o.retention, "retention", "deletes", "`retention` of marks", "deletes", "generations")
 	f.DurationVar(&o.Window, "window", 0, "window of the marks, as in 7d; 0 keeps them forever")
 	f.Func("idtime", "IDTime of marks: `kind` uuidv7, ulid, or snowflake:MS with the epoch in ms "+
 		"since 1970 (default keys of any form)", o.setIDTime)
@@ -121,29 +111,25 @@ func (o *Options) flags(f *cli.Flags) {
 	f.ChoiceVar(&o.Print, "print", "", "write SQL in this `form`", "sql", "files", "goose")
 	f.StringVar(&o.Out, "out", "", "`directory` for --print files and goose")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
-	r.given = f.Changed
+	o.given = f.Changed
 }
 
 func (o *Options) setIDTime(text string) error {
 	kind, epoch, dated := strings.Cut(text, ":")
-	at := slices.IndexFunc([]sqladapter.IDTime{sqladapter.UUIDv7, sqladapter.ULID,
-		sqladapter.Snowflake}, func(k sqladapter.IDTime) bool {
-		return strings.EqualFold(k.String(), kind)
-	})
-	if at < 0 {
+	o.IDTime = idTimes[strings.ToLower(kind)]
+	switch {
+	case o.IDTime == 0:
 		return errors.New("it must be uuidv7, ulid, or snowflake:MS")
-	}
-	o.IDTime = sqladapter.UUIDv7 + sqladapter.IDTime(at)
-	if dated != (o.IDTime == sqladapter.Snowflake) {
+	case dated != (o.IDTime == sqladapter.Snowflake):
 		return errors.New("snowflake alone needs an epoch, as in snowflake:1288834974657")
+	case !dated:
+		return nil
 	}
-	if dated {
-		ms, err := strconv.ParseInt(epoch, 10, 64)
-		if err != nil {
-			return errors.New("the epoch must be milliseconds since 1970")
-		}
-		o.SnowflakeEpoch = time.UnixMilli(ms)
+	ms, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return errors.New("the epoch must be milliseconds since 1970")
 	}
+	o.SnowflakeEpoch = time.UnixMilli(ms)
 	return nil
 }
 
@@ -156,54 +142,49 @@ func (o *Options) setTo(text string) (err error) {
 
 // read parses the names of choices.
 func (o *Options) read() error {
-	r := o.raw
-	o.Windowed = r.given("window")
-	if r.retention == "generations" {
+	o.Windowed = o.given("window")
+	if o.retention == "generations" {
 		o.Retention = sqladapter.Generations
 	}
-	if r.dialect != "" {
-		at := slices.IndexFunc(dialects, func(d sqladapter.Dialect) bool {
-			return d.String() == r.dialect
-		})
-		switch {
-		case o.Server.SQL != "":
-			return errors.New("--dialect and --sql exclude each other")
-		case o.Print == "":
-			return errors.New("--dialect needs --print: a server is wanted with --sql")
-		}
-		o.Dialect = dialects[at]
-		return nil
-	}
-	if err := o.Server.CheckSQL(); err != nil {
+	switch {
+	case o.dialect == "":
+		err := o.Server.CheckSQL()
+		o.Dialect = o.Server.Dialect()
 		return err
+	case o.Server.SQL != "":
+		return errors.New("--dialect and --sql exclude each other")
+	case o.Print == "":
+		return errors.New("--dialect needs --print: a server is wanted with --sql")
 	}
-	o.Dialect = o.Server.Dialect()
+	o.Dialect = dialects[o.dialect]
 	return nil
 }
 
 // check finds the first invalid flag.
-func (o *Options) check() error {
-	marks := o.Kind == "marks"
+func (o *Options) check([]string) error {
+	if err := o.read(); err != nil {
+		return err
+	}
+	marks, printed := o.Kind == "marks", o.Print != ""
 	switch {
 	case !marks && (o.Windowed || o.Retention != sqladapter.DeleteRows):
 		return errors.New("--window and --retention need --kind marks")
 	case !marks && o.IDTime != 0:
 		return errors.New("--idtime needs --kind marks")
-	case marks && !o.Windowed && (o.Print != "" || o.Apply && o.To != 0):
+	case marks && !o.Windowed && (printed || o.Apply && o.To != 0):
 		return errors.New("--window is missing: how long are marks kept? 0 keeps them forever")
 	case o.Dialect == sqlserver.Dialect && !marks:
 		return errors.New("--dialect sqlserver needs --kind marks: nothing else is for it")
-	case o.Dialect == sqladapter.SQLite && o.Print == "" && o.Schema != "" && o.Schema != "main":
+	case o.Dialect == sqladapter.SQLite && !printed && o.Schema != "" && o.Schema != "main":
 		return errors.New("--schema is of SQLite an attached database, and this command attaches none")
 	case o.Server.NewFile && (!o.Apply || o.Dialect != sqladapter.SQLite):
 		return errors.New("--new-file needs --apply and --sql sqlite:FILE")
-	}
-	if o.Print != "" {
-		return o.checkPrint()
-	}
-	switch {
-	case o.Out != "":
+	case printed && (o.Apply || o.Drop || o.Yes || o.To != newest || o.JSON):
+		return errors.New("--print excludes --apply, --to, --drop, --yes and --json")
+	case o.Out != "" && (!printed || o.Print == "sql"):
 		return errors.New("--out needs --print files or goose")
+	case o.Out == "" && printed && o.Print != "sql":
+		return fmt.Errorf("--out is missing: the directory for --print %s", o.Print)
 	case o.Drop && !o.Apply:
 		return errors.New("--drop needs --apply")
 	case o.Drop && o.To == newest:
@@ -212,18 +193,6 @@ func (o *Options) check() error {
 		return errors.New("--yes needs --drop: nothing else is asked")
 	case o.JSON && o.Drop && !o.Yes:
 		return errors.New("--json needs --yes with --drop: a question is not JSON")
-	}
-	return nil
-}
-
-func (o *Options) checkPrint() error {
-	switch {
-	case o.Apply || o.Drop || o.Yes || o.To != newest || o.JSON:
-		return errors.New("--print excludes --apply, --to, --drop, --yes and --json")
-	case o.Print == "sql" && o.Out != "":
-		return errors.New("--out needs --print files or goose")
-	case o.Print != "sql" && o.Out == "":
-		return fmt.Errorf("--out is missing: the directory for --print %s", o.Print)
 	}
 	return nil
 }

@@ -83,54 +83,32 @@ func (o *Options) print(c *component, out io.Writer) error {
 	case "goose":
 		files = c.goose
 	}
-	written, err := export(files(), o.Out)
-	for _, name := range written {
-		fmt.Fprintln(out, name)
-	}
-	if err != nil {
+	if err := export(files(), o.Out, out); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
 }
 
-// export writes all files into a directory, which it makes if necessary. If one of the files
-// exists, it writes none of them.
-func export(files fs.FS, dir string) (written []string, err error) {
-	entries, err := fs.ReadDir(files, ".")
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
-		if _, err := os.Lstat(name); err == nil {
-			return nil, fmt.Errorf("%s is there, and is not overwritten; nothing was written", name)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		text, err := fs.ReadFile(files, e.Name())
-		if err != nil {
-			return written, err
-		}
-		name := filepath.Join(dir, e.Name())
-		if err := create(name, text); err != nil {
-			return written, err
-		}
-		written = append(written, name)
-	}
-	return written, nil
-}
-
-// create writes a file that does not exist yet.
-func create(name string, text []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+// export writes all files into a directory, which it makes if necessary, and lists them. If one of
+// the files exists, it writes none of them.
+func export(files fs.FS, dir string, out io.Writer) error {
+	names, err := fs.Glob(files, "*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	for i := range names {
+		names[i] = filepath.Join(dir, names[i])
+		if _, err := os.Lstat(names[i]); err == nil {
+			return fmt.Errorf("%s is there, and is not overwritten; nothing was written", names[i])
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err = os.CopyFS(dir, files)
+	for _, name := range names {
+		if _, missing := os.Lstat(name); missing == nil { // after an error some may be missing
+			fmt.Fprintln(out, name)
+		}
+	}
+	return err
 }
