@@ -99,14 +99,13 @@ func (o *Options) readFile() error {
 		return fmt.Errorf("--config: %s: %w", o.Config, err)
 	}
 	o.Routes, o.Webhooks = file.Routes, file.Webhooks
-	f := o.given
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(file.Settings)) {
 		switch {
-		case f.Lookup(name) == nil || name == "config" || name == "check":
+		case o.given.Lookup(name) == nil || name == "config" || name == "check":
 			all = append(all, fmt.Errorf("--config: %s: %q is not a setting", o.Config, name))
-		case !f.Given(name):
-			if err := f.Set(name, file.Settings[name]); err != nil {
+		case !o.given.Given(name):
+			if err := o.given.Set(name, file.Settings[name]); err != nil {
 				all = append(all, fmt.Errorf("--config: %s: %s: %w", o.Config, name, err))
 			}
 		}
@@ -117,17 +116,15 @@ func (o *Options) readFile() error {
 // decode reads YAML or JSON. It compacts JSON first, because a YAML parser refuses tabs. An unknown
 // name is an error.
 func decode(data []byte, into any) error {
-	if json.Valid(data) {
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, data); err != nil {
-			return err
-		}
+	var compact bytes.Buffer
+	if json.Compact(&compact, data) == nil {
 		data = compact.Bytes()
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return err
+	err := d.Decode(into)
+	if errors.Is(err, io.EOF) { // an empty file
+		return nil
 	}
-	return nil
+	return err
 }

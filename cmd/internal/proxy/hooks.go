@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,47 +50,23 @@ func (h *Hook) provider() (webhook.Provider, error) {
 	return preset(secrets...)
 }
 
-// hooks returns the locations of the webhooks. Each webhook has a Deduper of its own, because its
-// window depends on the provider.
-func (o *Options) hooks(store dedup.Store, s *site) ([]location, error) {
-	var all []location
-	var errs []error
-	for i := range o.Webhooks {
-		h := &o.Webhooks[i]
-		receiver, err := o.hook(store, s, h)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("webhooks[%d] %s: %w", i, h.Path, err))
-			continue
-		}
-		all = append(all, location{path: h.Path, handler: s.count(h.Path, receiver), only: true})
-		if h.To != "" && h.To != h.Path {
-			all = append(all, location{path: h.To, only: true}) // only for verified events
-		}
-	}
-	return all, errors.Join(errs...)
-}
-
+// hook returns the receiver of a webhook. It has a Deduper of its own, because its window depends
+// on the provider.
 func (o *Options) hook(store dedup.Store, s *site, h *Hook) (http.Handler, error) {
 	p, err := h.provider()
 	if err != nil {
 		return nil, err
 	}
-	window := h.Window
-	if window == 0 {
-		window = max(webhook.DefaultWindow, p.Horizon)
-	}
 	run, err := s.runner("webhook."+h.Endpoint, store, dedup.Config{Namespace: o.Namespace,
-		Window: window, LeaseTTL: o.Lease, Logger: s.log})
+		Window:   cmp.Or(h.Window, max(webhook.DefaultWindow, p.Horizon)),
+		LeaseTTL: o.Lease, Logger: s.log})
 	if err != nil {
 		return nil, err
 	}
-	cfg := webhook.Config{Endpoint: h.Endpoint, Timeout: h.Timeout, Relabelled: h.Relabelled,
-		Logger: s.log}
+	cfg := webhook.Config{Endpoint: h.Endpoint, Timeout: cmp.Or(h.Timeout, o.Timeout),
+		Relabelled: h.Relabelled, Logger: s.log}
 	if len(h.Events) > 0 {
 		cfg.Handles = func(event string) bool { return slices.Contains(h.Events, event) }
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = o.Timeout
 	}
 	receiver, err := webhook.New(run, p, h.forward(s.upstream), cfg)
 	if err != nil {
@@ -120,7 +97,7 @@ func (h *Hook) forward(u *upstream) webhook.Handler {
 			r.URL.Path, r.URL.RawPath = h.To, ""
 		}
 		answer := &statusOnly{header: http.Header{}}
-		u.deliver(answer, r)
+		u.pass(answer, r, func() bool { return true }) // half an answer has a status, too
 		switch {
 		case answer.status == 0: // see fail
 			return fmt.Errorf("the service did not answer: %w", context.Cause(ctx))
@@ -129,18 +106,6 @@ func (h *Hook) forward(u *upstream) webhook.Handler {
 		}
 		return nil
 	}
-}
-
-// deliver forwards the request. If the body of the service's answer breaks off, its status still
-// counts.
-func (u *upstream) deliver(w *statusOnly, r *http.Request) {
-	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http
-			panic(p)
-		}
-	}()
-	r.Header.Del("Upgrade")
-	u.proxy.ServeHTTP(w, r)
 }
 
 // statusOnly is a ResponseWriter that keeps only the status, or zero if nothing was answered.

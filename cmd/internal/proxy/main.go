@@ -2,9 +2,9 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -30,16 +30,7 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 		_, err := fmt.Fprintln(s.Out, "the settings are right")
 		return err
 	}
-	err := o.proxy(ctx, s.Out, s.Err)
-	if errors.Is(err, errCut) {
-		fmt.Fprintf(s.Err, "onceward proxy: %v\n", err)
-		return cli.Fail(cli.No, nil)
-	}
-	return err
-}
-
-func (o *Options) proxy(ctx context.Context, out, errOut io.Writer) error {
-	log := slog.New(slog.NewTextHandler(errOut, nil))
+	log := slog.New(slog.NewTextHandler(s.Err, nil))
 	certs, err := o.certificates()
 	if err != nil {
 		return err
@@ -53,11 +44,16 @@ func (o *Options) proxy(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := o.build(store, log)
+	site, err := o.build(store, log)
 	if err != nil {
 		return err
 	}
-	return o.serve(ctx, s, client, certs, out)
+	err = o.serve(ctx, site, client, certs, s.Out)
+	if errors.Is(err, errCut) {
+		fmt.Fprintf(s.Err, "onceward proxy: %v\n", err)
+		return cli.Fail(cli.No, nil)
+	}
+	return err
 }
 
 // open connects to Redis.
@@ -86,7 +82,10 @@ func (o *Options) clients(s *site, certs *certificates) *http.Server {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if certs != nil {
-		server.TLSConfig = certs.config()
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return certs.now.Load(), nil
+			}}
 	}
 	return server
 }

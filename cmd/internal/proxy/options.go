@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -62,7 +64,7 @@ requests under way have ended.`,
 			cli.Interrupted: "interrupted before it served",
 		},
 		Flags: o.flags,
-		Check: o.checkAll,
+		Check: o.check,
 		Run:   o.run,
 		Hide:  o.Server.Hide,
 	}
@@ -105,15 +107,11 @@ func (o *Options) flags(f *cli.Flags) {
 	o.Principal.flags(f)
 }
 
-func (o *Options) checkAll([]string) error {
+// check finds every setting that is wrong.
+func (o *Options) check([]string) error {
 	if err := o.readFile(); err != nil {
 		return err
 	}
-	return o.check()
-}
-
-// check finds every setting that is wrong.
-func (o *Options) check() error {
 	var all []error
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -137,9 +135,8 @@ func (o *Options) check() error {
 		all = append(all, (&certificates{cert: o.Cert, key: o.Key}).load())
 	}
 	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
+		name         string
+		value, least time.Duration
 	}{
 		{"wait", o.Wait, 0}, {"timeout", o.Timeout, time.Millisecond},
 		{"read-timeout", o.ReadTimeout, time.Millisecond}, {"drain-delay", o.DrainDelay, 0},
@@ -147,7 +144,12 @@ func (o *Options) check() error {
 	} {
 		add(d.value < d.least, "--%s is %v; at least %v is needed", d.name, d.value, d.least)
 	}
-	return errors.Join(append(all, o.checkPaths(), o.tryOut())...)
+	all = append(all, o.checkPaths())
+	if o.target != nil { // a store in memory finds errors before anything is connected
+		_, err := o.build(dedup.Memory(1), slog.New(slog.DiscardHandler))
+		all = append(all, err)
+	}
+	return errors.Join(all...)
 }
 
 // checkUpstream accepts only a scheme and a host, because a path would change the meaning of a

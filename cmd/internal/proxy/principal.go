@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -50,13 +51,9 @@ func (p *Principal) flags(f *cli.Flags) {
 
 // read checks the settings and reads the key.
 func (p *Principal) read() error {
-	ways := 0
-	for _, given := range []bool{p.Header != "", p.Claim != "", p.Unscoped} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	ways := slices.DeleteFunc([]bool{p.Header != "", p.Claim != "", p.Unscoped},
+		func(given bool) bool { return !given })
+	if len(ways) != 1 {
 		return errors.New("one of --principal-header, --jwt-claim and --unscoped is required: " +
 			"clients that are not told apart would get each other's answers")
 	}

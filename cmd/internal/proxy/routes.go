@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,14 +29,14 @@ type location struct {
 // decoded, without dots and doubled slashes. For webhooks it ignores case, a slash at the end and
 // the parameters of [withoutParameters]. Otherwise another spelling of a webhook's path would reach
 // the service unverified.
-type router struct{ locations []location }
+type router []location
 
-func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := path.Clean("/" + r.URL.Path)
 	bare := withoutParameters(r.URL.Path)
 	var best *location
-	for i := range m.locations {
-		p := &m.locations[i]
+	for i := range m {
+		p := &m[i]
 		if only := path.Clean(p.path); p.only &&
 			(strings.EqualFold(at, only) || strings.EqualFold(bare, only)) {
 			best = p
@@ -109,24 +110,34 @@ func (o *Options) checkPaths() error {
 	return errors.Join(all...)
 }
 
-// routes returns the locations of the configured routes. If there are none, all paths have keys.
-func (o *Options) routes(run httpadapter.Runner, s *site) ([]location, error) {
-	var all []location
-	var errs []error
-	configured := o.Routes
-	if len(configured) == 0 {
-		configured = []Route{{Path: "/"}}
-	}
-	for i := range configured {
-		r := &configured[i]
-		h, err := o.route(run, s, r)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("routes[%d] %s: %w", i, r.Path, err))
-			continue
+// locations returns those of the configured routes and of the webhooks. Without routes, all paths
+// have keys.
+func (o *Options) locations(run httpadapter.Runner, store dedup.Store, s *site) (all []location,
+	err error) {
+	add := func(field string, i int, path string, h http.Handler, wrong error, only bool) {
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("%s[%d] %s: %w", field, i, path, wrong))
+			return
 		}
-		all = append(all, location{path: r.Path, handler: s.count(r.Path, h)})
+		all = append(all, location{path, s.count(path, h), only})
 	}
-	return all, errors.Join(errs...)
+	routes := o.Routes
+	if len(routes) == 0 {
+		routes = []Route{{Path: "/"}}
+	}
+	for i := range routes {
+		h, wrong := o.route(run, s, &routes[i])
+		add("routes", i, routes[i].Path, h, wrong, false)
+	}
+	for i := range o.Webhooks {
+		hook := &o.Webhooks[i]
+		h, wrong := o.hook(store, s, hook)
+		add("webhooks", i, hook.Path, h, wrong, true)
+		if hook.To != "" && hook.To != hook.Path {
+			all = append(all, location{path: hook.To, only: true}) // only for verified events
+		}
+	}
+	return all, err
 }
 
 func (o *Options) route(run httpadapter.Runner, s *site, r *Route) (http.Handler, error) {
@@ -135,17 +146,15 @@ func (o *Options) route(run httpadapter.Runner, s *site, r *Route) (http.Handler
 	}
 	cfg := httpadapter.Config{
 		Methods: r.Methods, Optional: o.Optional, Keep: keeps[r.Keep],
-		Timeout: r.Timeout, RequestLimit: r.RequestLimit, ResponseLimit: r.ResponseLimit,
-		Headers: r.Headers, MaxInFlight: r.MaxInFlight, Logger: s.log,
+		Timeout: cmp.Or(r.Timeout, o.Timeout), RequestLimit: r.RequestLimit,
+		ResponseLimit: r.ResponseLimit, Headers: r.Headers, MaxInFlight: r.MaxInFlight,
+		Logger: s.log,
 	}
 	if r.Optional != nil {
 		cfg.Optional = *r.Optional
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = o.Timeout
-	}
-	if name := o.SameHost; name != "" {
-		cfg.SameHost = func(string) string { return name }
+	if o.SameHost != "" {
+		cfg.SameHost = func(string) string { return o.SameHost }
 	}
 	m, err := httpadapter.New(run, o.Principal.scope, cfg)
 	if err != nil {

@@ -119,13 +119,6 @@ func (c *certificates) load() error {
 	return nil
 }
 
-func (c *certificates) config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return c.now.Load(), nil
-		}}
-}
-
 // watch reads the files again at each SIGHUP. If they are invalid, it keeps the old certificate.
 func (c *certificates) watch(log *slog.Logger) (stop func()) {
 	hup, ended := make(chan os.Signal, 1), make(chan struct{})

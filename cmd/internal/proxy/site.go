@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -31,16 +30,6 @@ type site struct {
 	dedupers []*dedup.Deduper
 }
 
-// tryOut builds the site on a store in memory, which finds errors in the settings before anything
-// is connected.
-func (o *Options) tryOut() error {
-	if o.target == nil { // check reports this error
-		return nil
-	}
-	_, err := o.build(dedup.Memory(1), slog.New(slog.DiscardHandler))
-	return err
-}
-
 // build makes the site on a store.
 func (o *Options) build(store dedup.Store, log *slog.Logger) (*site, error) {
 	s := &site{log: log, upstream: newUpstream(o.target, o.TrustForwarded, log)}
@@ -50,18 +39,17 @@ func (o *Options) build(store dedup.Store, log *slog.Logger) (*site, error) {
 	cfg := dedup.Config{Namespace: o.Namespace, Window: o.Window, LeaseTTL: o.Lease, Wait: o.Wait,
 		Logger: log}
 	for i := range o.Routes {
-		if limit := o.Routes[i].ResponseLimit; limit > resultLimit {
-			cfg.ResultLimit = max(cfg.ResultLimit, limit)
+		if limit := o.Routes[i].ResponseLimit; limit > max(cfg.ResultLimit, resultLimit) {
+			cfg.ResultLimit = limit
 		}
 	}
 	run, err := s.runner("proxy", store, cfg)
 	if err != nil {
 		return nil, err
 	}
-	routes, err := o.routes(run, s)
-	hooks, errHooks := o.hooks(store, s)
-	s.Handler = &router{append(hooks, routes...)}
-	return s, errors.Join(err, errHooks)
+	all, err := o.locations(run, store, s)
+	s.Handler = router(all)
+	return s, err
 }
 
 // resultLimit is the default of dedup.Config.ResultLimit.
@@ -85,13 +73,11 @@ func (s *site) runner(name string, store dedup.Store,
 
 // named replaces the field of dedup.Config in an error by the name of the flag.
 func named(err error) error {
-	var input *dedup.InputError
-	if errors.As(err, &input) {
-		switch field := strings.TrimPrefix(input.Field, "Config."); field {
-		case "Namespace", "Window", "Wait":
-			return fmt.Errorf("--%s %s", strings.ToLower(field), input.Reason)
-		case "LeaseTTL":
-			return fmt.Errorf("--lease %s", input.Reason)
+	if input, ok := errors.AsType[*dedup.InputError](err); ok {
+		flag := map[string]string{"Config.Namespace": "namespace", "Config.Window": "window",
+			"Config.Wait": "wait", "Config.LeaseTTL": "lease"}[input.Field]
+		if flag != "" {
+			return fmt.Errorf("--%s %s", flag, input.Reason)
 		}
 	}
 	return err

@@ -177,15 +177,20 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		u.proxy.ServeHTTP(w, r)
 		return
 	}
-	r.Header.Del("Upgrade") // RFC 9110, 7.8: it may be ignored
 	kept := &bounded{ResponseWriter: w}
+	u.pass(kept, r, func() bool { return kept.full })
+}
+
+// pass passes a request on without switching to another protocol. ReverseProxy panics when it
+// cannot copy the whole body of the answer: pass returns instead if half says that this is right.
+func (u *upstream) pass(w http.ResponseWriter, r *http.Request, half func() bool) {
+	r.Header.Del("Upgrade") // RFC 9110, 7.8: it may be ignored
 	defer func() {
-		// ReverseProxy panics when it cannot write the body.
-		if p := recover(); p != nil && (p != http.ErrAbortHandler || !kept.full) { //nolint:errorlint // as net/http
+		if p := recover(); p != nil && (p != http.ErrAbortHandler || !half()) { //nolint:errorlint // as net/http
 			panic(p)
 		}
 	}()
-	u.proxy.ServeHTTP(kept, r)
+	u.proxy.ServeHTTP(w, r)
 }
 
 // bounded remembers that an answer was too large.
