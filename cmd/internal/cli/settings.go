@@ -29,24 +29,28 @@ type setting struct{ value, source string }
 // settle sets the flags that are not on the command line. It takes them from the environment first,
 // and the remaining ones from the file.
 func (f *Flags) settle(c *cobra.Command, env func(string) (string, bool)) error {
-	if len(f.settings) > 0 && env != nil {
-		if err := f.take(fromEnvironment(f.settings, env)); err != nil {
-			return err
-		}
-		inFile, err := fromFile(c.Root(), env)
-		if err == nil {
-			err = f.take(inFile)
-		}
-		if err != nil {
-			return err
-		}
+	if len(f.settings) == 0 || env == nil {
+		return f.missing()
+	}
+	if err := f.take(func(name string) setting {
+		value, _ := env(variable(name))
+		return setting{value, "the environment, " + variable(name)}
+	}); err != nil {
+		return err
+	}
+	inFile, err := fromFile(c.Root(), env)
+	if err != nil {
+		return err
+	}
+	if err := f.take(func(name string) setting { return inFile[name] }); err != nil {
+		return err
 	}
 	return f.missing()
 }
 
-// take sets the flags that one source has values for. Flags that are already set come from a
-// stronger source.
-func (f *Flags) take(from map[string]setting) error {
+// take sets the flags that one source has values for: an empty value is none. Flags that are
+// already set come from a stronger source.
+func (f *Flags) take(from func(name string) setting) error {
 	excluded := make(map[string]bool)
 	for name, of := range f.instead {
 		for _, other := range of {
@@ -54,8 +58,8 @@ func (f *Flags) take(from map[string]setting) error {
 		}
 	}
 	for _, name := range f.settings {
-		s, found := from[name]
-		if !found || excluded[name] || f.Changed(name) {
+		s := from(name)
+		if s.value == "" || excluded[name] || f.Changed(name) {
 			continue
 		}
 		f.sources[name] = s.source
@@ -64,16 +68,6 @@ func (f *Flags) take(from map[string]setting) error {
 		}
 	}
 	return nil
-}
-
-func fromEnvironment(names []string, env func(string) (string, bool)) map[string]setting {
-	found := make(map[string]setting)
-	for _, name := range names {
-		if value, ok := env(variable(name)); ok && value != "" {
-			found[name] = setting{value, "the environment, " + variable(name)}
-		}
-	}
-	return found
 }
 
 // fromFile reads lines "name = value". The file may hold the settings of all commands.
