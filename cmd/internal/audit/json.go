@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,18 +35,13 @@ func find(object map[string]json.RawMessage, path string) (text string, ok bool)
 		return text, true
 	}
 	var compact bytes.Buffer
-	if json.Compact(&compact, at) != nil {
-		return "", false
-	}
-	return compact.String(), true
+	err := json.Compact(&compact, at)
+	return compact.String(), err == nil
 }
 
 // layouts are the forms of times in logs, next to numbers since 1970.
 var layouts = []string{time.RFC3339Nano, "02/Jan/2006:15:04:05 -0700",
 	"2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999", time.RFC1123Z, time.RFC1123}
-
-var errTime = errors.New("is not a time: RFC 3339, 02/Jan/2006:15:04:05 -0700, " +
-	"2006-01-02 15:04:05, or seconds or milliseconds since 1970")
 
 // parseTime reads a time. A time without a zone is UTC.
 func parseTime(text string) (time.Time, error) {
@@ -62,5 +56,6 @@ func parseTime(text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%.40q %w", text, errTime)
+	return time.Time{}, fmt.Errorf("%.40q is not a time: RFC 3339, 02/Jan/2006:15:04:05 -0700, "+
+		"2006-01-02 15:04:05, or seconds or milliseconds since 1970", text)
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,8 @@ func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]i
 	if err = errors.Join(err, err2); err != nil {
 		return fmt.Errorf("--brokers: %w", server.Unanswered(err, t.options.Kafka.Brokers...))
 	}
-	for _, err := range []error{starts.Error(), ends.Error()} {
-		if err != nil {
-			return fmt.Errorf("--topic %q: %w", name, err)
-		}
+	if err := cmp.Or(starts.Error(), ends.Error()); err != nil {
+		return fmt.Errorf("--topic %q: %w", name, err)
 	}
 	ends.Each(func(end kadm.ListedOffset) {
 		start, _ := starts.Lookup(name, end.Partition)

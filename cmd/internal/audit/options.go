@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ and says so; shares stay right on average.`,
 				"continues there",
 		},
 		Flags: o.flags,
-		Check: func([]string) error { return o.check() },
+		Check: o.check,
 		Run:   o.run,
 		Hide:  o.Server.Hide,
 	}
@@ -107,15 +108,11 @@ func (o *Options) flags(f *cli.Flags) {
 }
 
 // check finds the first invalid flag.
-func (o *Options) check() error {
-	sources := 0
-	for _, set := range []string{o.Topic, o.File, o.Table} {
-		if set != "" {
-			sources++
-		}
-	}
+func (o *Options) check([]string) error {
+	sources := slices.DeleteFunc([]string{o.Topic, o.File, o.Table},
+		func(source string) bool { return source == "" })
 	switch {
-	case sources != 1:
+	case len(sources) != 1:
 		return errors.New("one of --topic, --file and --table is wanted: what is to be read")
 	case o.Max < 1:
 		return fmt.Errorf("--max is %d; at least 1 message is read", o.Max)
@@ -228,12 +225,4 @@ func (o *Options) source() string {
 		return "file " + o.File
 	}
 	return "table " + o.Table
-}
-
-// idText says for people where the id is.
-func (o *Options) idText() string {
-	if o.ID == "" {
-		return "header message-id or idempotency-key, or CloudEvents"
-	}
-	return o.ID
 }

@@ -73,7 +73,9 @@ func (r *Report) Uncounted() string {
 
 // report makes the report of what was counted.
 func (t *tally) report(o *Options, complete bool) *Report {
-	r := &Report{Source: o.source(), ID: o.idText(), Messages: t.Messages, Complete: complete,
+	r := &Report{Source: o.source(),
+		ID:       cmp.Or(o.ID, "header message-id or idempotency-key, or CloudEvents"),
+		Messages: t.Messages, Complete: complete,
 		SampledOneIn: t.weight(), Duplicates: t.Duplicates,
 		DuplicateShare: share(t.Duplicates, t.Messages), Causes: t.causes(), Ages: t.Ages.bars(),
 		// a class of ages has a width: its upper end may be later than the longest age

@@ -31,7 +31,7 @@ func (o *Options) load() (*state, error) {
 		return nil, fmt.Errorf("--state: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was read
-	before := &state{Tally: newTally(o.IDs)}
+	before := &state{Next: map[int32]int64{}, Tally: newTally(o.IDs)}
 	if err := gob.NewDecoder(f).Decode(before); err != nil {
 		return nil, fmt.Errorf("--state %s is not that of an audit: %w", o.State, err)
 	}
@@ -40,9 +40,6 @@ func (o *Options) load() (*state, error) {
 			o.State, before.Source, before.ID, before.Payload)
 	}
 	before.Tally.Limit = o.IDs
-	if before.Next == nil {
-		before.Next = s.Next
-	}
 	return before, nil
 }
 

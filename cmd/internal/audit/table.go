@@ -67,10 +67,10 @@ func (o *Options) quote(name string) string {
 	return q + strings.ReplaceAll(name, ".", q+"."+q) + q
 }
 
-func (o *Options) scan(rows *sql.Rows, m *message) error {
+func (o *Options) scan(rows *sql.Rows, m *message) (err error) {
 	var id sql.NullString
 	var at any
-	if err := rows.Scan(&id, &at, &m.payload); err != nil {
+	if err = rows.Scan(&id, &at, &m.payload); err != nil {
 		return err
 	}
 	m.id = id.String
@@ -79,14 +79,9 @@ func (o *Options) scan(rows *sql.Rows, m *message) error {
 	case time.Time:
 		m.time = at
 	case []byte:
-		return m.at(string(at))
+		m.time, err = parseTime(string(at))
 	default:
-		return m.at(fmt.Sprint(at))
+		m.time, err = parseTime(fmt.Sprint(at))
 	}
-	return nil
-}
-
-func (m *message) at(text string) (err error) {
-	m.time, err = parseTime(text)
 	return err
 }

@@ -163,10 +163,7 @@ func (s *seen) cause(m *message, at int64) cause {
 // compare looks for the payload of a message under another id. So it finds senders that make a new
 // id for each attempt, and duplicates without an id.
 func (t *tally) compare(m *message, id [16]byte, payload uint64, at int64) {
-	if len(m.payload) < minPayload {
-		return
-	}
-	if !t.kept(payload) {
+	if len(m.payload) < minPayload || !t.kept(payload) {
 		return
 	}
 	before, known := t.Payloads[payload]
