@@ -40,10 +40,6 @@ func version() *build {
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	return describe(info)
-}
-
-func describe(info *debug.BuildInfo) *build {
 	set := make(map[string]string)
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value

@@ -62,19 +62,14 @@ func (o *Options) measure(ctx context.Context, t target, meter *progress.Meter) 
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
-			workers[i].run(sending, o, t, fmt.Sprintf("w%d-", i), func() bool {
-				return budget.Add(-1) >= 0
-			}, stop)
+			workers[i].run(sending, o, t, fmt.Sprintf("w%d-", i), &budget, stop)
 		})
 	}
-	guarded := make(chan struct{})
-	go func() {
-		defer close(guarded)
-		o.guard(sending, t, meter, stop)
-	}()
+	var guard sync.WaitGroup
+	guard.Go(func() { o.guard(sending, t, meter, stop) })
 	all.Wait()
 	stop(errKeys)
-	<-guarded
+	guard.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -106,8 +101,8 @@ func (o *Options) guard(ctx context.Context, t target, meter *progress.Meter,
 	}
 }
 
-// run sends messages until ctx ends, or until the function may allows no further key.
-func (w *worker) run(ctx context.Context, o *Options, t target, name string, may func() bool,
+// run sends messages until ctx ends, or until the budget of keys is used up.
+func (w *worker) run(ctx context.Context, o *Options, t target, name string, budget *atomic.Int64,
 	stop context.CancelCauseFunc) {
 	w.texts = make(map[string]bool)
 	random := rand.New(rand.NewPCG(1, uint64(len(name)))) //nolint:gosec // which keys come twice
@@ -116,7 +111,7 @@ func (w *worker) run(ctx context.Context, o *Options, t target, name string, may
 		key := fmt.Sprint(name, n)
 		if again {
 			key = w.done[random.IntN(len(w.done))]
-		} else if !may() {
+		} else if budget.Add(-1) < 0 {
 			stop(errKeys)
 			return
 		}

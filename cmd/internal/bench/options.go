@@ -57,7 +57,7 @@ or has more than 80 % of maxmemory in use, is refused.`,
 		Exits: map[int]string{cli.No: "messages have failed, or something is left on the server",
 			cli.Usage: "wrong usage, no confirmation, or a server that cannot be used"},
 		Flags: o.flags,
-		Check: func([]string) error { return o.check() },
+		Check: o.check,
 		Run:   o.run,
 		Hide:  o.Server.Hide,
 	}
@@ -81,7 +81,7 @@ func (o *Options) flags(f *cli.Flags) {
 }
 
 // check finds the first invalid flag, and fills in defaults.
-func (o *Options) check() error {
+func (o *Options) check([]string) error {
 	if err := o.Server.Check(); err != nil {
 		return err
 	}
@@ -114,14 +114,10 @@ func (o *Options) check() error {
 	} else if o.JSON && !o.Yes && !local {
 		return errors.New("--json needs --yes for a server on another machine: a question is not JSON")
 	}
-	return o.checkSchema()
-}
-
-// checkSchema applies sqladapter's own rule.
-func (o *Options) checkSchema() error {
-	if o.Server.SQL == "" {
+	if inRedis {
 		return nil
 	}
+	// sqladapter has a rule for the schema.
 	_, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "bench",
 		Schema: o.Schema})
 	return cli.Named(err)

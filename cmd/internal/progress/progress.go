@@ -99,7 +99,7 @@ func (a above) Write(lines []byte) (int, error) {
 	a.erase()
 	n, err := a.lines.Write(lines)
 	if again {
-		a.put()
+		a.draw()
 	}
 	return n, err
 }
@@ -130,26 +130,23 @@ func (m *Meter) run(quit <-chan struct{}) {
 			m.erase()
 			return
 		case <-timer.C:
+			m.mu.Lock()
 			m.draw()
+			m.mu.Unlock()
 			timer.Reset(every)
 		}
 	}
 }
 
+// draw requires the lock.
 func (m *Meter) draw() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	text := m.text(m.done.Load(), time.Since(m.begun))
 	if !m.terminal {
-		fmt.Fprintln(m.out, m.text(m.done.Load(), time.Since(m.begun)))
+		fmt.Fprintln(m.out, text)
 		return
 	}
-	m.put()
-}
-
-// put requires the lock.
-func (m *Meter) put() {
 	m.drawn = true
-	fmt.Fprint(m.out, wipe+m.text(m.done.Load(), time.Since(m.begun)))
+	fmt.Fprint(m.out, wipe+text)
 }
 
 // erase requires the lock.

@@ -53,24 +53,20 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "an effect is a POST to $EFFECTS_URL?id=ID", http.StatusBadRequest)
 		return
 	}
-	e.add(id)
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (e *effects) add(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last = time.Now()
-	e.note(id, e.last)
+	e.note(id)
+	w.WriteHeader(http.StatusNoContent)
 }
 
-// note requires the lock.
-func (e *effects) note(id string, at time.Time) {
+// note records an effect at the time last. It requires the lock.
+func (e *effects) note(id string) {
 	if !e.known[id] {
 		e.foreign++
 		return
 	}
-	e.at[id] = append(e.at[id], at)
+	e.at[id] = append(e.at[id], e.last)
 }
 
 // state returns how many messages have an effect, and when the last effect came.
@@ -107,7 +103,7 @@ func (e *effects) counted(ctx context.Context, command string) error {
 	e.at, e.foreign = map[string][]time.Time{}, 0
 	for line := range strings.Lines(out) {
 		if id := strings.TrimSpace(line); id != "" {
-			e.note(id, e.last)
+			e.note(id)
 		}
 	}
 	for id := range e.at {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -50,12 +51,13 @@ func prove(ctx context.Context, o *Options, errOut io.Writer) (*Report, error) {
 	if err := p.start(ctx); err != nil {
 		return nil, err
 	}
-	s := newSender(target, o.Workers)
+	s := &sender{url: target, client: &http.Client{Timeout: 15 * time.Second,
+		Transport: &http.Transport{MaxIdleConnsPerHost: o.Workers}}}
 	all := order(ids, o.Duplicates, random)
 	if err := o.drive(ctx, p, s, all, random, func() { meter.Add(1) }, done); err != nil {
 		return nil, err
 	}
-	r := judge(ids, s.deliveries(), done, p.kills)
+	r := judge(ids, s.all, done, p.kills)
 	r.Program, r.Seed = o.Program, seed
 	return r, nil
 }

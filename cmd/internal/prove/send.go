@@ -34,11 +34,6 @@ type sender struct {
 	all []delivery
 }
 
-func newSender(url string, workers int) *sender {
-	return &sender{url: url, client: &http.Client{Timeout: 15 * time.Second,
-		Transport: &http.Transport{MaxIdleConnsPerHost: workers}}}
-}
-
 // order returns the ids in the order in which they are sent. Half of the duplicates come right
 // after the message that they repeat, so that both are under way at once. The other half come
 // anywhere after it.
@@ -130,13 +125,6 @@ func (s *sender) attempt(ctx context.Context, id string) bool {
 	_, err = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 	return err == nil && response.StatusCode/100 == 2
-}
-
-// deliveries returns all attempts until now.
-func (s *sender) deliveries() []delivery {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all
 }
 
 // produce writes messages to the topic. It pauses between them, so that all take about last. A
