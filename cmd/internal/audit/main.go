@@ -89,8 +89,5 @@ func (r *Report) write(o *Options, s *cli.Streams) error {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	if o.JSON {
-		return cli.WriteJSON(s.Out, r)
-	}
-	return r.print(s)
+	return s.Report(r, o.JSON, r.print)
 }

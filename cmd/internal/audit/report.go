@@ -81,10 +81,7 @@ func (t *tally) report(o *Options, complete bool) *Report {
 		// a class of ages has a width: its upper end may be later than the longest age
 		Half:    min(t.Ages.within(0.5).Milliseconds(), t.Longest),
 		Most:    min(t.Ages.within(0.999).Milliseconds(), t.Longest),
-		Longest: t.Longest,
-		Bad: BadIDs{Missing: t.Unkeyed, Untimed: t.Untimed, Reused: t.ConflictIDs,
-			ReusedMessages: t.Conflicts, ReusedExamples: t.BadIDs, Remade: t.Renamed,
-			RemadeExamples: t.NewIDs}}
+		Longest: t.Longest, Bad: t.BadIDs}
 	if t.First != 0 {
 		r.From, r.To = time.UnixMilli(t.First).UTC(), time.UnixMilli(t.Last).UTC()
 	}

@@ -56,7 +56,7 @@ type Example struct {
 
 const maxExamples = 5
 
-// tally counts messages. If Shift is not 0, all counts but Messages and Unkeyed are estimates. Its
+// tally counts messages. If Shift is not 0, all counts but Messages and Missing are estimates. Its
 // fields are exported for encoding/gob.
 type tally struct {
 	Limit int  // ids to keep
@@ -65,17 +65,14 @@ type tally struct {
 	IDs      map[[16]byte]seen
 	Payloads map[uint64]other
 
-	Messages, Unkeyed, Untimed uint64
-	Distinct                   uint64 // ids
-	Duplicates                 uint64
-	Causes                     map[cause]uint64
-	Ages                       ages
-	Longest                    int64  // age, in milliseconds
-	Conflicts                  uint64 // messages whose id had another payload before
-	ConflictIDs                uint64
-	Renamed                    uint64 // messages whose payload was seen under another id
-	First, Last                int64  // Unix milliseconds; 0: none
-	BadIDs, NewIDs             []Example
+	BadIDs
+	Messages    uint64
+	Distinct    uint64 // ids
+	Duplicates  uint64
+	Causes      map[cause]uint64
+	Ages        ages
+	Longest     int64 // age, in milliseconds
+	First, Last int64 // Unix milliseconds; 0: none
 }
 
 func newTally(limit int) *tally {
@@ -89,7 +86,7 @@ func (t *tally) add(m *message) {
 	at := t.clock(m)
 	payload := digest(m.payload)
 	if m.id == "" {
-		t.Unkeyed++
+		t.Missing++
 		t.compare(m, [16]byte{}, payload, at)
 		return
 	}
@@ -126,11 +123,11 @@ func (t *tally) clock(m *message) int64 {
 // again counts a message whose id was seen before.
 func (t *tally) again(m *message, s seen, payload uint64, at int64) seen {
 	if m.payload != nil && s.Payload != payload {
-		t.Conflicts += t.weight()
+		t.ReusedMessages += t.weight()
 		if !s.Conflicts {
 			s.Conflicts = true
-			t.ConflictIDs += t.weight()
-			t.BadIDs = example(t.BadIDs, Example{ID: m.id, Place: m.place})
+			t.Reused += t.weight()
+			t.ReusedExamples = example(t.ReusedExamples, Example{ID: m.id, Place: m.place})
 		}
 		return s
 	}
@@ -172,8 +169,8 @@ func (t *tally) compare(m *message, id [16]byte, payload uint64, at int64) {
 		t.Payloads[payload] = other{ID: id, At: at}
 		t.thin()
 	case m.id == "" || before.ID != id:
-		t.Renamed += t.weight()
-		t.NewIDs = example(t.NewIDs, Example{ID: m.id, Place: m.place,
+		t.Remade += t.weight()
+		t.RemadeExamples = example(t.RemadeExamples, Example{ID: m.id, Place: m.place,
 			ApartMS: max(at-before.At, before.At-at)})
 	}
 }

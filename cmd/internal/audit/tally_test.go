@@ -38,8 +38,8 @@ func TestCauses(t *testing.T) {
 	tally.add(first)
 	tally.add(reused)
 	assert.Zero(t, tally.Duplicates, "of an id that stands for two payloads")
-	assert.Equal(t, []uint64{1, 1}, []uint64{tally.Conflicts, tally.ConflictIDs})
-	assert.Equal(t, "a", tally.BadIDs[0].ID)
+	assert.Equal(t, []uint64{1, 1}, []uint64{tally.ReusedMessages, tally.Reused})
+	assert.Equal(t, "a", tally.ReusedExamples[0].ID)
 }
 
 // An id that is made anew for each attempt shows by its payload, and so does a message without one.
@@ -50,10 +50,10 @@ func TestRemadeIDs(t *testing.T) {
 	}
 	tally.add(sent("c", 0, "short")) // is equal by chance
 	tally.add(sent("d", 0, "short"))
-	assert.EqualValues(t, 2, tally.Renamed)
-	assert.EqualValues(t, 1, tally.Unkeyed)
+	assert.EqualValues(t, 2, tally.Remade)
+	assert.EqualValues(t, 1, tally.Missing)
 	assert.EqualValues(t, 1, tally.Duplicates)
-	assert.Len(t, tally.NewIDs, 2)
+	assert.Len(t, tally.RemadeExamples, 2)
 }
 
 // Partitions are read next to each other, so a message may be read before one that was sent first.
@@ -84,7 +84,7 @@ func TestSampling(t *testing.T) {
 	assert.Zero(t, exact.Shift)
 	assert.GreaterOrEqual(t, few.Shift, uint(5))
 	assert.LessOrEqual(t, most, 4000)
-	assert.EqualValues(t, messages, exact.Distinct+exact.Duplicates+exact.Conflicts)
+	assert.EqualValues(t, messages, exact.Distinct+exact.Duplicates+exact.ReusedMessages)
 	for name, of := range map[string]func(*tally) uint64{
 		"duplicates": func(t *tally) uint64 { return t.Duplicates },
 		"ids":        func(t *tally) uint64 { return t.Distinct },

@@ -172,25 +172,26 @@ func quantile(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[at].Microseconds()) / 1000
 }
 
-// write prints the report. It returns an error if messages have failed.
+// write writes the report. It returns an error if messages have failed.
 func (r *Report) write(s *cli.Streams, asJSON bool) error {
-	var err error
-	if asJSON {
-		err = cli.WriteJSON(s.Out, r)
-	} else {
-		err = s.Fields([2]string{"server", r.Server},
-			[2]string{"messages/s", fmt.Sprintf("%.0f with %d workers", r.PerSec, r.Workers)},
-			[2]string{"latency", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms, max %.2f ms",
-				r.P50MS, r.P99MS, r.P999MS, r.MaxMS)},
-			[2]string{"messages", fmt.Sprintf("%d new, %d duplicates, %d failed", r.New, r.Dups,
-				r.Failures)},
-			[2]string{"ended by", fmt.Sprintf("%s, after %.1f s", r.EndedBy, r.Seconds)})
-		for _, text := range r.Errors {
-			err = errors.Join(err, s.Lines(2, "ERROR "+text))
-		}
-	}
+	err := s.Report(r, asJSON, r.print)
 	if err == nil && r.Failures > 0 {
 		err = fmt.Errorf("%d %w", r.Failures, errFailed)
+	}
+	return err
+}
+
+// print writes the report for people.
+func (r *Report) print(s *cli.Streams) error {
+	err := s.Fields([2]string{"server", r.Server},
+		[2]string{"messages/s", fmt.Sprintf("%.0f with %d workers", r.PerSec, r.Workers)},
+		[2]string{"latency", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms, max %.2f ms",
+			r.P50MS, r.P99MS, r.P999MS, r.MaxMS)},
+		[2]string{"messages", fmt.Sprintf("%d new, %d duplicates, %d failed", r.New, r.Dups,
+			r.Failures)},
+		[2]string{"ended by", fmt.Sprintf("%s, after %.1f s", r.EndedBy, r.Seconds)})
+	for _, text := range r.Errors {
+		err = errors.Join(err, s.Lines(2, "ERROR "+text))
 	}
 	return err
 }

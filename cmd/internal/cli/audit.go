@@ -14,8 +14,8 @@ func Audit(errOut io.Writer, change string, args ...any) {
 	if err != nil {
 		host = "unknown"
 	}
-	slog.New(slog.NewTextHandler(errOut, nil)).
-		Info("audit", append([]any{"who", Operator() + "@" + host, "change", change}, args...)...)
+	log := slog.New(slog.NewTextHandler(errOut, nil))
+	log.With("who", Operator()+"@"+host, "change", change).Info("audit", args...)
 }
 
 // Operator is the user who runs the command. If sudo says who asked for it, Operator names that

@@ -213,6 +213,14 @@ func explain(c *cobra.Command, err error) error {
 	return suggest(err, near, "--", name, c.CommandPath()+" --help lists the flags")
 }
 
+// Report writes a report: as JSON for programs, or with inWords for people.
+func (s *Streams) Report(report any, asJSON bool, inWords func(*Streams) error) error {
+	if asJSON {
+		return WriteJSON(s.Out, report)
+	}
+	return inWords(s)
+}
+
 // WriteJSON writes a value as JSON for programs.
 func WriteJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)

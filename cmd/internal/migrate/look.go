@@ -194,9 +194,16 @@ var (
 // plan lists the steps, with the names of the versions from the migration files.
 func (s *State) plan(files fs.FS) error {
 	s.Steps = []Step{} // no null in JSON
-	names, downs, err := read(files, s.Newest)
-	if err != nil {
-		return err
+	names, downs := make([]string, s.Newest+1), make([]string, s.Newest+1)
+	found, err := fs.Glob(files, "*.down.sql")
+	for _, file := range found {
+		number, name, _ := strings.Cut(strings.TrimSuffix(file, ".down.sql"), "_")
+		v, errNumber := strconv.Atoi(number)
+		down, errRead := fs.ReadFile(files, file)
+		if err = errors.Join(err, errNumber, errRead); err != nil {
+			return err
+		}
+		names[v], downs[v] = name, string(down)
 	}
 	for v := s.Version; v < s.Target; v++ {
 		s.Steps = append(s.Steps, Step{From: v, To: v + 1, Name: names[v+1]})
@@ -205,7 +212,7 @@ func (s *State) plan(files fs.FS) error {
 		s.Steps = append(s.Steps,
 			Step{From: v, To: v - 1, Name: names[v], Drops: drops.FindAllString(downs[v], -1)})
 	}
-	return nil
+	return err
 }
 
 // dropsTables reports whether a downward step drops a table. Other steps drop only indexes, and
@@ -214,20 +221,4 @@ func (s *State) dropsTables() bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
 		return slices.ContainsFunc(step.Drops, dropsTable.MatchString)
 	})
-}
-
-// read finds the names of the versions, and the statements that undo them.
-func read(files fs.FS, newest int) (names, downs []string, err error) {
-	names, downs = make([]string, newest+1), make([]string, newest+1)
-	found, err := fs.Glob(files, "*.down.sql")
-	for _, file := range found {
-		number, name, _ := strings.Cut(strings.TrimSuffix(file, ".down.sql"), "_")
-		v, errNumber := strconv.Atoi(number)
-		down, errRead := fs.ReadFile(files, file)
-		if err = errors.Join(err, errNumber, errRead); err != nil {
-			return nil, nil, err
-		}
-		names[v], downs[v] = name, string(down)
-	}
-	return names, downs, err
 }

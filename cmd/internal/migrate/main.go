@@ -62,12 +62,7 @@ func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 			return err
 		}
 	}
-	if o.JSON {
-		err = cli.WriteJSON(std.Out, s)
-	} else {
-		err = s.print(std, true)
-	}
-	if err == nil && !s.done() && !s.Applied {
+	if err = std.Report(s, o.JSON, s.print); err == nil && !s.done() && !s.Applied {
 		return cli.Fail(cli.No, nil)
 	}
 	return err
@@ -154,7 +149,7 @@ func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error
 	if o.Yes {
 		return nil
 	}
-	if err := s.print(std, false); err != nil {
+	if err := std.Fields(s.fields()...); err != nil {
 		return err
 	}
 	yes, err := cli.Ask(ctx, "Drop it?", std.In, std.Out)

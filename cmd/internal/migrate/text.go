@@ -21,13 +21,9 @@ func (s Step) took() time.Duration {
 // text describes a step.
 func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From, s.To, s.Name) }
 
-// print writes the state for people; last adds the closing line.
-func (s *State) print(std *cli.Streams, last bool) error {
-	err := std.Fields(s.fields()...)
-	if last {
-		err = errors.Join(err, std.Lines(0, s.summary()))
-	}
-	return err
+// print writes the state for people.
+func (s *State) print(std *cli.Streams) error {
+	return errors.Join(std.Fields(s.fields()...), std.Lines(0, s.summary()))
 }
 
 func (s *State) fields() [][2]string {

@@ -117,12 +117,7 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	if o.JSON {
-		err = cli.WriteJSON(s.Out, r)
-	} else {
-		err = r.print(s)
-	}
-	if err == nil && !r.Right() {
+	if err = s.Report(r, o.JSON, r.print); err == nil && !r.Right() {
 		return cli.Fail(cli.No, nil)
 	}
 	return err

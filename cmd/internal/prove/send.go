@@ -2,13 +2,11 @@ package prove
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,29 +36,19 @@ type sender struct {
 // after the message that they repeat, so that both are under way at once. The other half come
 // anywhere after it.
 func order(ids []string, duplicates float64, random *rand.Rand) []string {
-	type position struct {
-		id string
-		at float64
-	}
-	var all []position
+	after := make([][]string, len(ids)) // the duplicates that follow each message
+	var all []string
 	for i, id := range ids {
-		at := float64(i)
-		all = append(all, position{id, at})
-		if random.Float64() >= duplicates {
-			continue
+		if random.Float64() < duplicates {
+			at := i
+			if random.IntN(2) == 0 {
+				at += random.IntN(len(ids) - i)
+			}
+			after[at] = append(after[at], id)
 		}
-		at += 0.5
-		if random.IntN(2) == 0 {
-			at += float64(random.IntN(len(ids) - i))
-		}
-		all = append(all, position{id, at})
+		all = append(append(all, id), after[i]...)
 	}
-	slices.SortStableFunc(all, func(a, b position) int { return cmp.Compare(a.at, b.at) })
-	sent := make([]string, len(all))
-	for i, p := range all {
-		sent[i] = p.id
-	}
-	return sent
+	return all
 }
 
 // post sends messages until each is acknowledged. It pauses between them, so that all take about

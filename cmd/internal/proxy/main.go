@@ -31,9 +31,12 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(s.Err, nil))
-	certs, err := o.certificates()
-	if err != nil {
-		return err
+	var certs *certificates // nil without TLS
+	if o.Cert != "" {
+		certs = &certificates{cert: o.Cert, key: o.Key}
+		if err := certs.load(); err != nil {
+			return err
+		}
 	}
 	client, err := o.Server.OpenRedis()
 	if err != nil {

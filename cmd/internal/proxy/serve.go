@@ -101,15 +101,6 @@ type certificates struct {
 	now       atomic.Pointer[tls.Certificate]
 }
 
-// certificates reads the files; nil without TLS.
-func (o *Options) certificates() (*certificates, error) {
-	if o.Cert == "" {
-		return nil, nil //nolint:nilnil // without TLS there are none
-	}
-	c := &certificates{cert: o.Cert, key: o.Key}
-	return c, c.load()
-}
-
 func (c *certificates) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
