@@ -94,7 +94,8 @@ func (s *State) apply(ctx context.Context, o *Options, c *component,
 	}
 	switch {
 	case err != nil && s.Version == 0 && s.Note != "":
-		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())
+		return fmt.Errorf(
+			"%w (%s was there before; where it is another's, name another with --table)", err, s.name())
 	case err != nil:
 		return err
 	}

@@ -100,7 +100,8 @@ func (o *Options) flags(f *cli.Flags) {
 		"`schema` of the tables, which must exist (default the connection's own)")
 	f.StringVar(&o.Table, "table", "",
 		"`name` of the first table; others begin with it (default onceward_marks, onceward_fence, onceward_claims, onceward_outbox)")
-	f.ChoiceVar(&o.retention, "retention", "deletes", "`retention` of marks", "deletes", "generations")
+	f.ChoiceVar(&o.retention, "retention", "deletes", "`retention` of marks", "deletes",
+		"generations")
 	f.DurationVar(&o.Window, "window", 0, "window of the marks, as in 7d; 0 keeps them forever")
 	f.Func("idtime", "IDTime of marks: `kind` uuidv7, ulid, or snowflake:MS with the epoch in ms "+
 		"since 1970 (default keys of any form)", o.setIDTime)
