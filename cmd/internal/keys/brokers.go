@@ -3,7 +3,6 @@ package keys
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -54,26 +53,16 @@ func (e *Explanation) committed(ctx context.Context, admin *kadm.Client, group,
 	if err != nil {
 		return err
 	}
+	what, next := "nothing", "it is delivered again to the next owner of the partition"
 	at, found := offsets.Lookup(topic, e.Owner.Partition)
-	what := fmt.Sprintf("Group %s has committed nothing in partition %d of %s", group,
-		e.Owner.Partition, topic)
 	if found && at.Err == nil && at.At >= 0 {
-		what = fmt.Sprintf("Group %s has committed offset %d in partition %d of %s", group, at.At,
-			e.Owner.Partition, topic)
+		what = fmt.Sprintf("offset %d", at.At)
 	}
-	next := "it is delivered again to the next owner of the partition"
 	if found && at.At > e.Owner.Offset {
 		next = "it is not delivered again"
 	}
-	e.Broker = append(e.Broker, fmt.Sprintf("%s. The newest claim was made with the message at %d: "+
-		"%s.", what, e.Owner.Offset, next))
+	e.Broker = append(e.Broker, fmt.Sprintf("Group %s has committed %s in partition %d of %s. "+
+		"The newest claim was made with the message at %d: %s.", group, what, e.Owner.Partition,
+		topic, e.Owner.Offset, next))
 	return nil
-}
-
-// inClear returns the name of a message's source, for people.
-func inClear(source string) string {
-	if group, topic, ok := strings.Cut(source, "/"); ok {
-		return fmt.Sprintf("group %s, topic %s", group, topic)
-	}
-	return source
 }

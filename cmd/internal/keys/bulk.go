@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -49,42 +48,36 @@ func (s *store) resolveAll(ctx context.Context, o *Options, std *cli.Streams) er
 		}
 		err = s.resolveEach(ctx, o, &b, std)
 	}
-	switch {
-	case err != nil && !errors.Is(err, errNo):
+	if err != nil && !errors.Is(err, errNo) {
 		return err
-	case o.JSON:
-		return errors.Join(err, cli.WriteJSON(std.Out, b))
-	case o.DryRun:
-		_, failed := fmt.Fprintf(std.Out, "would become %s; nothing is changed\n", b.Is)
-		return failed
 	}
-	_, failed := fmt.Fprintf(std.Out, "%d are %s\n", b.Resolved, b.Is)
+	var failed error
+	switch {
+	case o.JSON:
+		failed = cli.WriteJSON(std.Out, b)
+	case o.DryRun:
+		_, failed = fmt.Fprintf(std.Out, "would become %s; nothing is changed\n", b.Is)
+	default:
+		_, failed = fmt.Fprintf(std.Out, "%d are %s\n", b.Resolved, b.Is)
+	}
 	return errors.Join(err, failed)
 }
 
 func (s *store) resolveEach(ctx context.Context, o *Options, b *Bulk, std *cli.Streams) error {
 	for i := range b.Keys {
-		v := &b.Keys[i]
-		one := *o
-		if _, err := hex.Decode(one.ID[:], []byte(v.ID)); err != nil {
-			return err
-		}
-		k := one.seen(&v.record)
-		calling, cancel := context.WithTimeout(ctx, callTime)
-		err := s.settle(calling, o, k)
-		cancel()
+		v, one := &b.Keys[i], *o
+		one.ID = v.id
+		is, err := s.change(ctx, &one, v, std)
 		switch {
 		case errors.Is(err, settle.ErrMoved):
 			b.Left = append(b.Left, v.ID)
 			fmt.Fprintf(std.Err, "id %s has changed since it was listed: left as it is\n", v.ID)
-			continue
 		case err != nil:
-			one.audit(std, v, "unknown", "error", o.Server.Hide(err.Error()))
 			return err
+		default:
+			v.State = is
+			b.Resolved++
 		}
-		one.audit(std, v, o.end().String())
-		v.State = o.end().String()
-		b.Resolved++
 	}
 	if len(b.Left) > 0 {
 		return fmt.Errorf("%d keys: %w", len(b.Left), errNo)

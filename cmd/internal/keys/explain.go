@@ -43,12 +43,11 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 		e.NotKnown = append(e.NotKnown, s.missing(o)...)
 	}
 	e.reason(r, o)
-	var err error
+	write := func() error { return e.print(std, o.what()) }
 	if o.JSON {
-		err = cli.WriteJSON(std.Out, e)
-	} else {
-		err = e.print(std, o.what())
+		write = func() error { return cli.WriteJSON(std.Out, e) }
 	}
+	err := write()
 	if err == nil && r.State == driver.StateAbsent {
 		return cli.Fail(cli.No, fmt.Errorf("no record of %s was found", o.what()))
 	}
@@ -69,9 +68,7 @@ func (e *Explanation) print(s *cli.Streams, name string) error {
 	}
 	var looked []string
 	if e.State == driver.StateAbsent.String() {
-		for _, l := range e.Looked {
-			looked = append(looked, strings.TrimSpace(l.As+"  "+l.ID))
-		}
+		looked = places(e.Looked)
 	}
 	for _, part := range []struct {
 		head  string

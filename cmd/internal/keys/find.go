@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +32,9 @@ var signed = []string{"stripe", "standard-webhooks", "slack", "adyen", "mailgun"
 
 // candidate is a key that the user may mean.
 type candidate struct {
-	as   string
-	id   driver.ID
+	// as says for what KEY was taken, or by which detail a listed key was found.
+	as string
+	redisadapter.Entry
 	spec keyspec.Spec // its key and scope; zero if only the ID is known
 }
 
@@ -48,7 +50,8 @@ func (o *Options) derive() error {
 	if o.finds() {
 		o.clue = readClue(o.typed)
 		for _, id := range o.clue.ids {
-			o.candidates = append(o.candidates, candidate{as: "the ID in the text", id: id})
+			o.candidates = append(o.candidates,
+				candidate{as: "the ID in the text", Entry: redisadapter.Entry{ID: id}})
 		}
 		if o.prefix = o.clue.prefix; o.clue.line {
 			return nil
@@ -57,59 +60,51 @@ func (o *Options) derive() error {
 	if o.Namespace == "" {
 		return nil
 	}
-	specs := []candidate{{as: "the key itself", spec: o.Spec}}
-	if o.Scoped() {
-		specs[0].as = "the key with its scope"
+	providers, as := []string{o.Provider}, "the key itself"
+	try := o.finds() && o.Endpoint != "" && o.Provider == ""
+	switch {
+	case try:
+		providers = signed
+	case o.Scoped():
+		as = "the key with its scope"
 	}
-	if o.finds() && o.Endpoint != "" && o.Provider == "" {
-		specs = nil
-		for _, name := range signed {
-			c := candidate{as: "an event of " + name, spec: o.Spec}
-			c.spec.Provider = name
-			specs = append(specs, c)
+	for _, name := range providers {
+		c := candidate{as: as, spec: o.Spec}
+		if c.spec.Provider = name; try {
+			c.as = "an event of " + name
 		}
-	}
-	for _, c := range specs {
 		var err error
-		if c.id, err = c.spec.Resolve(); err != nil {
+		if c.ID, err = c.spec.Resolve(); err != nil {
 			return err
 		}
 		o.candidates = append(o.candidates, c)
-	}
-	if len(specs) == 1 {
-		o.take(&o.candidates[len(o.candidates)-1])
+		if !try {
+			o.take(&c)
+		}
 	}
 	return nil
 }
 
 // take makes a candidate the key of the command.
 func (o *Options) take(c *candidate) {
-	o.ID, o.foundAs = c.id, c.as
-	if c.spec.Provider != "" {
-		o.Provider = c.spec.Provider
-	}
+	o.ID, o.foundAs, o.Provider = c.ID, c.as, cmp.Or(c.spec.Provider, o.Provider)
 }
 
 // find looks the key up. The record is absent if there is none. In that case the key was never
 // claimed, or KEY stands for another key, or for several keys.
 func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
-	hits, records, err := s.tryAll(ctx, o)
+	hits, err := s.tryAll(ctx, o)
 	if err == nil && len(hits) == 0 && s.useMarks(ctx, o) {
-		hits, records, err = s.tryAll(ctx, o)
+		hits, err = s.tryAll(ctx, o)
 	}
 	switch {
 	case err != nil:
 		return dedup.Record{}, err
 	case len(hits) == 1:
-		o.take(&o.candidates[hits[0]])
-		return records[hits[0]], nil
+		o.take(&hits[0])
+		return hits[0].Record, nil
 	case len(hits) > 1:
-		var found []redisadapter.Entry
-		for _, i := range hits {
-			found = append(found, redisadapter.Entry{
-				ID: o.candidates[i].id, Record: records[i]})
-		}
-		return dedup.Record{}, several(len(hits), found)
+		return dedup.Record{}, several(hits)
 	case o.prefix != "" && len(o.candidates) == 0:
 		return s.complete(ctx, o)
 	case !o.finds() || s.marks != nil:
@@ -118,41 +113,35 @@ func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
 	return s.search(ctx, o)
 }
 
-// tryAll looks up all candidates in one call, and returns the indexes of those that have a record.
-func (s *store) tryAll(ctx context.Context, o *Options) (hits []int, all []dedup.Record,
-	err error) {
-	if len(o.candidates) == 0 {
-		return nil, nil, nil
-	}
+// tryAll looks up all candidates in one call, and returns those that have a record.
+func (s *store) tryAll(ctx context.Context, o *Options) (hits []candidate, err error) {
 	ids := make([]driver.ID, len(o.candidates))
 	for i := range ids {
-		ids[i] = o.candidates[i].id
+		ids[i] = o.candidates[i].ID
 	}
-	all = make([]dedup.Record, len(ids))
-	if s.marks == nil {
-		for i, a := range s.Lookup(ctx, ids) {
-			all[i] = a.Record
+	if s.marks == nil && len(ids) > 0 {
+		for i, a := range s.Store.Lookup(ctx, ids) {
 			if a.Err != nil {
-				return nil, nil, a.Err
+				return nil, a.Err
 			}
+			o.candidates[i].Record = a.Record
 		}
 	}
-	for i := range all {
-		c := &o.candidates[i]
+	for _, c := range o.candidates {
 		as := c.as
 		if s.marks != nil {
 			as += ", as a mark"
-			if all[i], err = s.mark(ctx, &c.spec); err != nil {
-				return nil, nil, err
+			if c.Record, err = s.mark(ctx, &c.spec); err != nil {
+				return nil, err
 			}
 		}
-		found := all[i].State != driver.StateAbsent
+		found := c.Record.State != driver.StateAbsent
 		if found {
-			hits = append(hits, i)
+			hits = append(hits, c)
 		}
-		o.looked = append(o.looked, Looked{as, hex.EncodeToString(c.id[:]), found})
+		o.looked = append(o.looked, Looked{as, hex.EncodeToString(c.ID[:]), found})
 	}
-	return hits, all, nil
+	return hits, nil
 }
 
 // useMarks switches to the database's table of marks, if it has one and the user did not ask for
@@ -165,7 +154,7 @@ func (s *store) useMarks(ctx context.Context, o *Options) bool {
 	if m == nil {
 		return false
 	}
-	s.marks, s.name = m, s.name+" marks"
+	s.marks, s.Name = m, s.Name+" marks"
 	return true
 }
 
@@ -181,37 +170,34 @@ func (s *store) ledger(ctx context.Context, o *Options) *sqladapter.Ledger {
 
 // complete finds the one key whose ID begins with the given prefix.
 func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) {
-	found, all, err := s.scan(ctx, false, func(e *redisadapter.Entry) bool {
-		return strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix)
-	})
+	found, all, err := s.scan(ctx, o, false, nil)
 	switch {
 	case err != nil:
 		return dedup.Record{}, err
 	case len(found) == 0 && all:
 		more := ""
-		if s.layout == redisadapter.Compact {
+		if s.Layout == redisadapter.Compact {
 			more = "; a key that is done cannot be found by a prefix in this layout"
 		}
 		return dedup.Record{}, fmt.Errorf("no key in the store has an ID that begins with %s%s: %w",
 			o.prefix, more, errNo)
 	case len(found) == 1 && all:
-		o.ID, o.foundAs = found[0].ID, "the beginning of its ID"
-		return s.record(ctx, o.ID)
+		return s.listed(ctx, o, &found[0])
 	case all:
-		return dedup.Record{}, fmt.Errorf("the beginning of the ID: %w",
-			several(len(found), found))
+		return dedup.Record{}, fmt.Errorf("the beginning of the ID: %w", several(found))
 	}
 	return dedup.Record{}, fmt.Errorf("the keys of this store are too many to know whether %s is the beginning of one ID alone: give all of it\n%s: %w", o.prefix, candidates(found), errNo)
 }
 
 // several is the error when more than one key fits.
-func several(n int, found []redisadapter.Entry) error {
-	return fmt.Errorf("%d keys fit: look with --id\n%s: %w", n, candidates(found), errNo)
+func several(found []candidate) error {
+	return fmt.Errorf("%d keys fit: look with --id\n%s: %w", len(found), candidates(found), errNo)
 }
 
-// record reads the record of a key that was listed.
-func (s *store) record(ctx context.Context, id driver.ID) (dedup.Record, error) {
-	a := s.Lookup(ctx, []driver.ID{id})[0]
+// listed takes a key that was listed, and reads its record.
+func (s *store) listed(ctx context.Context, o *Options, c *candidate) (dedup.Record, error) {
+	o.take(c)
+	a := s.Store.Lookup(ctx, []driver.ID{c.ID})[0]
 	return a.Record, a.Err
 }
 
@@ -222,27 +208,25 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	if o.typed == "" && o.clue.at == nil {
 		return dedup.Record{}, nil
 	}
-	texts := o.clue.labels
+	labels := o.clue.labels
 	if !o.clue.line {
-		texts = append(texts, o.typed)
-	}
-	fits := func(e *redisadapter.Entry) bool {
-		for _, text := range texts {
-			if labeled(e.Record.Label, text) {
-				return true
-			}
-		}
-		return o.clue.at.of(&e.Record, o.group) ||
-			o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix)
+		labels = append(labels, o.typed)
 	}
 	looking, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	for _, irreversible := range []bool{true, false} {
-		found, all, err := s.scan(looking, irreversible, fits)
+		found, all, err := s.scan(looking, o, irreversible, labels)
 		if err != nil {
 			return dedup.Record{}, err
 		}
-		o.looked = append(o.looked, Looked{As: searched(irreversible, all),
+		which := "some of the keys"
+		switch {
+		case irreversible:
+			which = "the keys past their point of no return"
+		case all:
+			which = "all keys that are listed"
+		}
+		o.looked = append(o.looked, Looked{As: "labels, IDs and origins of " + which,
 			Found: len(found) > 0})
 		switch {
 		case len(found) > 0 && o.Scoped() && o.clue.at == nil: // the flags name another key
@@ -250,10 +234,9 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 				"whether one of these is meant; look with --id:\n"+candidates(found))
 			return dedup.Record{}, nil
 		case len(found) > 1:
-			return dedup.Record{}, several(len(found), found)
+			return dedup.Record{}, several(found)
 		case len(found) == 1:
-			o.ID, o.foundAs = found[0].ID, o.how(&found[0])
-			return s.record(ctx, o.ID)
+			return s.listed(ctx, o, &found[0])
 		case !irreversible && !all:
 			o.notKnown = append(o.notKnown, fmt.Sprintf(
 				"the labels of all keys: the search ended after %v, and the store has more",
@@ -263,40 +246,32 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	return dedup.Record{}, nil
 }
 
-// labeled reports whether a label begins or ends with the text: adapters put the key at the end.
-func labeled(label, text string) bool {
-	return text != "" && (strings.HasPrefix(label, text) || strings.HasSuffix(label, " "+text))
-}
-
-// how names the detail of a key that the search has matched.
-func (o *Options) how(e *redisadapter.Entry) string {
+// fits names the detail by which a listed key fits KEY: its position, its ID, or a label that begins
+// or ends with one of these, because adapters put the key at the end. It is empty if none does.
+func (o *Options) fits(e *redisadapter.Entry, labels []string) string {
+	labeled := func(text string) bool {
+		return text != "" && (strings.HasPrefix(e.Record.Label, text) ||
+			strings.HasSuffix(e.Record.Label, " "+text))
+	}
 	switch {
 	case o.clue.at.of(&e.Record, o.group):
 		return "the position of its message"
 	case o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix):
 		return "the beginning of its ID"
+	case slices.ContainsFunc(labels, labeled):
+		return "its label"
 	}
-	return "its label"
-}
-
-func searched(irreversible, all bool) string {
-	switch {
-	case irreversible:
-		return "labels, IDs and origins of the keys past their point of no return"
-	case all:
-		return "labels, IDs and origins of all keys that are listed"
-	}
-	return "labels, IDs and origins of some of the keys"
+	return ""
 }
 
 // listedStates are all states in which a key can be listed.
 var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
 	driver.StateReleased, driver.StateUncertain}
 
-// scan reads keys of the store until enough of them match, or ctx ends. It returns complete = false
-// if it did not reach the end.
-func (s *store) scan(ctx context.Context, irreversible bool,
-	fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry, complete bool, err error) {
+// scan reads keys of the store until enough of them fit KEY or the labels, or ctx ends. It returns
+// complete = false if it did not reach the end.
+func (s *store) scan(ctx context.Context, o *Options, irreversible bool,
+	labels []string) (found []candidate, complete bool, err error) {
 	states := listedStates
 	if irreversible {
 		states = []driver.State{driver.StateInProgress, driver.StateUncertain}
@@ -310,12 +285,15 @@ func (s *store) scan(ctx context.Context, irreversible bool,
 			}
 			return found, false, err
 		}
-		for i := range p.Entries {
-			if e := p.Entries[i]; !seen[e.ID] && fits(&e) {
-				seen[e.ID] = true
-				if found = append(found, e); len(found) == maxCandidates {
-					return found, false, nil
-				}
+		for _, e := range p.Entries {
+			as := o.fits(&e, labels)
+			if as == "" || seen[e.ID] {
+				continue
+			}
+			seen[e.ID] = true
+			found = append(found, candidate{as: as, Entry: e})
+			if len(found) == maxCandidates {
+				return found, false, nil
 			}
 		}
 		if cursor = p.Cursor; cursor == "" {
@@ -325,14 +303,13 @@ func (s *store) scan(ctx context.Context, irreversible bool,
 }
 
 // candidates lists keys, one a line.
-func candidates(found []redisadapter.Entry) string {
-	lines := make([]string, 0, len(found))
-	for i := range found {
-		line := "  " + hex.EncodeToString(found[i].ID[:]) + "  " + found[i].Record.State.String()
-		if label := found[i].Record.Label; label != "" {
-			line += "  " + strconv.Quote(label)
+func candidates(found []candidate) string {
+	lines := make([]string, len(found))
+	for i, c := range found {
+		lines[i] = "  " + hex.EncodeToString(c.ID[:]) + "  " + c.Record.State.String()
+		if c.Record.Label != "" {
+			lines[i] += "  " + strconv.Quote(c.Record.Label)
 		}
-		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -356,7 +333,7 @@ func (s *store) missing(o *Options) []string {
 	if o.id == "" && !o.clue.line && !o.Scoped() {
 		all = append(all, scopes)
 	}
-	if s.layout == redisadapter.Compact {
+	if s.Layout == redisadapter.Compact {
 		all = append(all, "labels of keys that are done: the layout compact keeps none")
 	}
 	return all
@@ -365,24 +342,20 @@ func (s *store) missing(o *Options) []string {
 // none returns an error that says that there is no record, where the command looked, and what it
 // could not know.
 func (s *store) none(o *Options) error {
-	text := fmt.Sprintf("no record of %s was found: %v", o.what(), errNone)
+	more := ""
 	if len(o.looked) > 0 {
-		text += "\nLooked at:"
-	}
-	for _, l := range o.looked {
-		text += "\n  " + strings.TrimSpace(l.As+"  "+l.ID)
+		more = "\nLooked at:\n  " + strings.Join(places(o.looked), "\n  ")
 	}
 	if missing := s.missing(o); len(missing) > 0 {
-		text += "\nNot known:\n  " + strings.Join(missing, "\n  ")
+		more += "\nNot known:\n  " + strings.Join(missing, "\n  ")
 	}
-	return &noneError{text}
+	return fmt.Errorf("no record of %s was found: %w%s", o.what(), errNone, more)
 }
 
-// noneError is errNone with a longer text.
-type noneError struct{ text string }
-
-// Error implements error.
-func (e *noneError) Error() string { return e.text }
-
-// Unwrap returns errNone.
-func (*noneError) Unwrap() error { return errNone }
+// places describes where the command looked.
+func places(looked []Looked) (all []string) {
+	for _, l := range looked {
+		all = append(all, strings.TrimSpace(l.As+"  "+l.ID))
+	}
+	return all
+}

@@ -35,8 +35,6 @@ type List struct {
 	Exact int `json:"exact"`
 	// Foreign counts values that this version cannot read.
 	Foreign int `json:"foreign"`
-
-	found, pages int
 }
 
 // pageTime is how long one page of a list may take: the bar moves after each page.
@@ -48,49 +46,55 @@ const pageScan = 1_000_000
 // errEnough ends a sample of the keys.
 var errEnough = errors.New("enough was seen")
 
+// collector builds a list.
+type collector struct {
+	List
+	s      *store
+	o      *Options
+	now    time.Time
+	errOut io.Writer
+	seen   map[driver.ID]bool // a SCAN may return a key twice
+	pages  int
+}
+
 // collect goes over the store. An index holds the uncertain keys and those past their point of no
 // return; collect lists the oldest of these and counts the rest. It looks for other keys until it
 // has as many as wanted, or the time of --for is over. With an error, it returns what it had found
 // before, or nil if it has not read a page.
 func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (*List, error) {
-	now, err := s.now(ctx)
+	now, err := s.now(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	c := collector{s: s, o: o, now: now, l: &List{Keys: []View{}}, errOut: errOut,
-		seen: make(map[driver.ID]bool)} // a SCAN may return a key twice
-	if o.Command != "inflight" {
+	c := collector{List: List{Keys: []View{}}, s: s, o: o, now: now, errOut: errOut,
+		seen: make(map[driver.ID]bool)}
+	inflight := o.Command == "inflight"
+	if inflight {
+		err = c.run(ctx, true, driver.StateInProgress)
+	} else {
 		err = c.run(ctx, false, driver.StateUncertain)
-		c.l.Exact = c.l.found
-	} else if err = c.run(ctx, true, driver.StateInProgress); err == nil {
-		c.l.Exact = c.l.found
+	}
+	c.Exact = len(c.Keys)
+	if inflight && err == nil {
 		err = c.sample(ctx)
 	}
-	if c.l.pages == 0 {
+	if c.pages == 0 {
 		return nil, err
 	}
 	sample := errors.Is(err, errEnough)
 	if sample {
 		err = nil
 	}
-	c.l.cut(o.Limit)
-	c.l.Complete = err == nil && !c.l.More && !sample
-	return c.l, err
-}
-
-// collector builds a list.
-type collector struct {
-	s      *store
-	o      *Options
-	now    time.Time
-	l      *List
-	seen   map[driver.ID]bool
-	errOut io.Writer
+	slices.SortStableFunc(c.Keys, func(a, b View) int { return cmp.Compare(b.age(), a.age()) })
+	c.More = len(c.Keys) > o.Limit
+	c.Keys = c.Keys[:min(len(c.Keys), o.Limit)]
+	c.Complete = err == nil && !c.More && !sample
+	return &c.List, err
 }
 
 // sample looks for keys in flight until the time of --for is over.
 func (c *collector) sample(ctx context.Context) error {
-	if _, scanned := c.s.Store.(*redisadapter.Store); !scanned || c.o.For == 0 {
+	if c.s.Redis == nil || c.o.For == 0 {
 		return c.run(ctx, false, driver.StateInProgress)
 	}
 	looking, cancel := context.WithTimeoutCause(ctx, c.o.For, errEnough)
@@ -117,13 +121,13 @@ func (c *collector) run(ctx context.Context, irreversible bool, state driver.Sta
 		}
 		meter.Add(p.Looked)
 		if !irreversible {
-			c.l.count(&p, c.s.redis != nil)
+			c.count(&p)
 		}
-		c.l.pages++
+		c.pages++
 		for i := range p.Entries {
 			c.add(&p.Entries[i])
 		}
-		if cursor = p.Cursor; cursor == "" || !indexed && len(c.l.Keys) > c.o.Limit {
+		if cursor = p.Cursor; cursor == "" || !indexed && len(c.Keys) > c.o.Limit {
 			return nil
 		}
 	}
@@ -132,42 +136,32 @@ func (c *collector) run(ctx context.Context, irreversible bool, state driver.Sta
 // add lists a key, if the flags select it.
 func (c *collector) add(e *redisadapter.Entry) {
 	v := c.s.view(e.ID, &e.Record, c.now)
-	if c.seen[e.ID] || !strings.HasPrefix(e.Record.Label, c.o.Label) ||
-		c.o.Older != 0 && (v.ClaimedMS == nil || *v.ClaimedMS < c.o.Older.Milliseconds()) {
-		return
-	}
-	c.seen[e.ID] = true
-	c.l.Keys = append(c.l.Keys, v)
-	c.l.found++
-}
-
-// cut keeps the oldest keys.
-func (l *List) cut(limit int) {
-	slices.SortStableFunc(l.Keys, func(a, b View) int { return cmp.Compare(age(&b), age(&a)) })
-	if l.More = len(l.Keys) > limit; l.More {
-		l.Keys = l.Keys[:limit]
+	if !c.seen[e.ID] && strings.HasPrefix(e.Record.Label, c.o.Label) &&
+		(c.o.Older == 0 || v.age() >= c.o.Older.Milliseconds()) {
+		c.seen[e.ID] = true
+		c.Keys = append(c.Keys, v)
 	}
 }
 
 // count adds how many keys a page has looked at.
-func (l *List) count(p *redisadapter.Page, inRedis bool) {
-	l.Foreign += p.Foreign
-	if !inRedis {
+func (c *collector) count(p *redisadapter.Page) {
+	c.Foreign += p.Foreign
+	if c.s.Redis == nil {
 		return
 	}
 	looked := p.Looked
-	if l.Looked != nil {
-		looked += *l.Looked
+	if c.Looked != nil {
+		looked += *c.Looked
 	}
 	if p.Total > 0 {
-		l.Total = &p.Total
+		c.Total = &p.Total
 		looked = min(looked, p.Total)
 	}
-	l.Looked = &looked
+	c.Looked = &looked
 }
 
-// age is the sort key; an unknown age comes last.
-func age(v *View) int64 {
+// age is the time since the newest claim in milliseconds, or -1 if it is not known.
+func (v *View) age() int64 {
 	if v.ClaimedMS == nil {
 		return -1
 	}
@@ -181,17 +175,14 @@ func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) err
 	if l == nil {
 		return err
 	}
-	var failed error
 	if o.JSON {
-		failed = cli.WriteJSON(std.Out, l)
-	} else {
-		failed = l.print(std, map[string]string{"inflight": "in flight",
-			"uncertain": "uncertain"}[o.Command])
+		return cmp.Or(cli.WriteJSON(std.Out, l), err)
 	}
-	if failed != nil {
-		return failed
+	state := "uncertain"
+	if o.Command == "inflight" {
+		state = "in flight"
 	}
-	return err
+	return cmp.Or(l.print(std, state), err)
 }
 
 // print writes a table for people.
@@ -199,21 +190,16 @@ func (l *List) print(s *cli.Streams, state string) error {
 	rows := make([][]string, 0, len(l.Keys))
 	for i := range l.Keys {
 		v := &l.Keys[i]
-		left := "-"
-		if v.LeaseLeftMS != nil {
-			left = lease(*v.LeaseLeftMS)
-		}
 		again := "yes"
 		if v.Irreversible {
 			again = "no"
 		}
-		rows = append(rows, []string{v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"), left, again,
-			v.owner("-"), text(strconv.Quote(v.Label), false, "")})
+		rows = append(rows, []string{v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"),
+			lease(v.LeaseLeftMS), again, v.owner("-"), text(strconv.Quote(v.Label), false, "")})
 	}
 	if len(rows) > 0 {
 		if err := s.Table([]string{"id", "claimed", "attempt", "lease", "may run again", "owner",
-			"label"},
-			rows); err != nil {
+			"label"}, rows); err != nil {
 			return err
 		}
 	}

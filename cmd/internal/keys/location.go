@@ -1,17 +1,12 @@
 package keys
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -62,57 +57,13 @@ func (l *Location) Check() error {
 	if err := l.Server.Check(); err != nil {
 		return err
 	}
-	inRedis := l.Server.Redis != ""
-	switch {
+	switch inRedis := l.Server.Redis != ""; {
 	case inRedis && (l.Table != "" || l.Schema != ""):
 		return errors.New("--table and --schema need --sql")
-	case !inRedis && (l.secretEnv != "" || l.Prefix != redisadapter.DefaultPrefix):
-		return errors.New("--prefix and --secret-env need --redis")
 	case inRedis:
 		return l.CheckRedis()
-	}
-	return nil
-}
-
-// Opened is a store that exists.
-type Opened struct {
-	// Store can also list its keys; see console.Lister.
-	Store dedup.Store
-	// Name is the kind of store, and Layout is how it keeps its keys in Redis.
-	Name   string
-	Layout redisadapter.Layout
-	// Window applies to all its keys; zero if keys have windows of their own.
-	Window time.Duration
-	// Redis is its client; nil for a database.
-	Redis redis.UniversalClient
-	// Close disconnects.
-	Close func()
-}
-
-// Open connects, and creates nothing: a prefix or a table that nobody has used is an error.
-func (l *Location) Open(ctx context.Context) (*Opened, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	s, err := open(ctx, &Options{Location: *l})
-	if err != nil {
-		return nil, l.Server.Unanswered(err)
-	}
-	return &Opened{Store: s.Store, Name: s.title(), Layout: s.layout, Window: s.window,
-		Redis: s.redis, Close: s.close}, nil
-}
-
-// TakeWindow fills in --window, or compares it with the window that the layout has for all its
-// keys.
-func (o *Opened) TakeWindow(window *time.Duration) error {
-	return takeWindow(window, o.Window)
-}
-
-func takeWindow(window *time.Duration, all time.Duration) error {
-	switch {
-	case all != 0 && *window != 0 && *window != all:
-		return fmt.Errorf("--window is %v; the keys of this layout have one of %v", *window, all)
-	case *window == 0:
-		*window = all
+	case l.secretEnv != "" || l.Prefix != redisadapter.DefaultPrefix:
+		return errors.New("--prefix and --secret-env need --redis")
 	}
 	return nil
 }

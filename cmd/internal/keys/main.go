@@ -14,12 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/settle"
 )
 
-// openTime bounds how long a server may take to answer the first questions. callTime bounds one
-// call.
-const (
-	openTime = 15 * time.Second
-	callTime = 15 * time.Second
-)
+// callTime bounds one call.
+const callTime = 15 * time.Second
 
 // errNo ends a command that changes nothing.
 var errNo = errors.New("left as it is")
@@ -30,34 +26,27 @@ var errNone = errors.New(
 	"never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
 
 // run opens the store, and runs the command.
-func (o *Options) run(ctx context.Context, s *cli.Streams) error {
-	opening, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	st, err := open(opening, o)
+func (o *Options) run(ctx context.Context, std *cli.Streams) error {
+	s, err := open(ctx, o)
 	if err != nil {
-		return o.Server.Unanswered(err)
+		return err
 	}
-	defer st.close()
-	defer server.CutOff(ctx, st)()
-	err = o.Server.Unanswered(st.run(ctx, o, s))
-	if errors.Is(err, errNo) || errors.Is(err, errNone) {
+	defer s.Close()
+	defer server.CutOff(ctx, s.conn)()
+	switch {
+	case o.All:
+		err = s.resolveAll(ctx, o, std)
+	case o.lists():
+		err = s.printList(ctx, o, std)
+	case o.finds():
+		err = s.inspect(ctx, o, std)
+	default:
+		err = s.settle(ctx, o, std)
+	}
+	if err = o.Server.Unanswered(err); errors.Is(err, errNo) || errors.Is(err, errNone) {
 		return cli.Fail(cli.No, err)
 	}
 	return err
-}
-
-func (s *store) run(ctx context.Context, o *Options, std *cli.Streams) error {
-	switch {
-	case o.All:
-		return s.resolveAll(ctx, o, std)
-	case o.lists():
-		return s.printList(ctx, o, std)
-	case o.Command == "resolve":
-		return s.resolve(ctx, o, std)
-	case o.Command == "forget":
-		return s.forget(ctx, o, std)
-	}
-	return s.inspect(ctx, o, std)
 }
 
 // look reads the key's record and what is known about the key.
@@ -68,7 +57,7 @@ func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error
 	if err != nil {
 		return View{}, r, err
 	}
-	now, err := s.now(ctx)
+	now, err := s.now(ctx, o)
 	v := s.view(o.ID, &r, now)
 	if o.ID == (driver.ID{}) {
 		v.ID = "" // KEY has led to no key
@@ -100,16 +89,6 @@ func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error
 	return err
 }
 
-// ask shows the key, and requires a yes.
-func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Streams) error {
-	if !o.Yes {
-		if err := v.print(std, o.what()); err != nil {
-			return err
-		}
-	}
-	return o.confirm(ctx, what, std)
-}
-
 // confirm requires a yes.
 func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams) error {
 	if o.Yes {
@@ -137,37 +116,54 @@ func (o *Options) report(v *View, is string, out io.Writer) error {
 	return err
 }
 
-func (s *store) resolve(ctx context.Context, o *Options, std *cli.Streams) error {
+// settle shows a key, requires a yes, and resolves or forgets it.
+func (s *store) settle(ctx context.Context, o *Options, std *cli.Streams) error {
 	if err := s.completeWindow(o); err != nil {
 		return err
 	}
 	v, r, err := s.look(ctx, o)
+	forget := o.Command == "forget"
 	switch {
 	case err != nil:
 		return err
 	case r.State == driver.StateAbsent:
 		return s.none(o)
-	case r.State != driver.StateUncertain:
+	case forget && r.State == driver.StateInProgress && r.Remaining > 0:
+		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
+	case !forget && r.State != driver.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
-	}
-	if o.DryRun {
+	case o.DryRun:
 		return o.report(&v, "to be "+o.end().String(), std.Out)
 	}
 	question := "Has its effect happened?"
-	if o.Released {
+	switch {
+	case forget:
+		question = "Forget it, so that its effect may run again?"
+	case o.Released:
 		question = "Has its effect not happened, and may it run again?"
 	}
-	if err := o.ask(ctx, &v, question, std); err != nil {
+	if !o.Yes {
+		err = v.print(std, o.what())
+	}
+	if err == nil {
+		err = o.confirm(ctx, question, std)
+	}
+	if err != nil {
 		return err
 	}
-	return s.change(ctx, o, &v, std, func(ctx context.Context) (driver.State, error) {
-		return o.end(), s.settle(ctx, o, o.seen(&r))
-	})
+	is, err := s.change(ctx, o, &v, std)
+	switch {
+	case errors.Is(err, settle.ErrMoved):
+		return fmt.Errorf("%s is no longer as it was shown: somebody else has changed it; look again: %w", o.what(), errNo)
+	case err != nil:
+		return err
+	}
+	return o.report(&v, is, std.Out)
 }
 
 // completeWindow fills in --window.
 func (s *store) completeWindow(o *Options) error {
-	if err := takeWindow(&o.Window, s.window); err != nil {
+	if err := s.TakeWindow(&o.Window); err != nil {
 		return err
 	}
 	if o.Done && o.Window == 0 {
@@ -184,56 +180,29 @@ func (o *Options) end() driver.State {
 	return driver.StateSucceeded
 }
 
-// settle resolves a key.
-func (s *store) settle(ctx context.Context, o *Options, k settle.Key) error {
-	if o.Released {
-		return settle.Release(ctx, s.Store, k)
-	}
-	return settle.Done(ctx, s.Store, k)
-}
-
-// seen is the key as the user saw it.
-func (o *Options) seen(r *dedup.Record) settle.Key {
-	return settle.Key{ID: o.ID, Seen: *r, Window: o.Window, Hold: o.Hold}
-}
-
-// change makes the confirmed change, and reports the new state of the key.
-func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Streams,
-	settled func(context.Context) (driver.State, error)) error {
-	calling, cancel := context.WithTimeout(ctx, callTime)
+// change makes the confirmed change of a key that is still as the user saw it, and returns the new
+// state. It logs who has changed the key.
+func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Streams) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	is, err := settled(calling)
+	k := settle.Key{ID: o.ID, Seen: v.record, Window: o.Window, Hold: o.Hold}
+	state, err := o.end(), error(nil)
 	switch {
-	case errors.Is(err, settle.ErrMoved):
-		return fmt.Errorf("%s is no longer as it was shown: somebody else has changed it; look again: %w", o.what(), errNo)
-	case err != nil:
-		o.audit(std, v, "unknown", "error", o.Server.Hide(err.Error()))
-		return err
+	case o.Command == "forget":
+		state, err = settle.Forget(ctx, s.Store, k)
+	case o.Released:
+		err = settle.Release(ctx, s.Store, k)
+	default:
+		err = settle.Done(ctx, s.Store, k)
 	}
-	o.audit(std, v, is.String())
-	return o.report(v, is.String(), std.Out)
-}
-
-// audit logs who has changed the key.
-func (o *Options) audit(std *cli.Streams, v *View, is string, args ...any) {
+	if errors.Is(err, settle.ErrMoved) {
+		return "", err
+	}
+	is, failure := state.String(), []any(nil)
+	if err != nil {
+		is, failure = "unknown", []any{"error", o.Server.Hide(err.Error())}
+	}
 	cli.Audit(std.Err, o.Command, append([]any{"id", v.ID, "key", o.what(), "store", v.Store,
-		"was", v.State, "is", is}, args...)...)
-}
-
-func (s *store) forget(ctx context.Context, o *Options, std *cli.Streams) error {
-	v, r, err := s.look(ctx, o)
-	switch {
-	case err != nil:
-		return err
-	case r.State == driver.StateAbsent:
-		return s.none(o)
-	case r.State == driver.StateInProgress && r.Remaining > 0:
-		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
-	}
-	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", std); err != nil {
-		return err
-	}
-	return s.change(ctx, o, &v, std, func(ctx context.Context) (driver.State, error) {
-		return settle.Forget(ctx, s.Store, o.seen(&r))
-	})
+		"was", v.State, "is", is}, failure...)...)
+	return is, err
 }

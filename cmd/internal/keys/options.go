@@ -14,13 +14,13 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 	"github.com/onceward/onceward/internal/keyspec"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // Options are the flags of the commands; not every command has all.
 type Options struct {
 	Command string
 	Location
-	raw
 	// typed is KEY as the user typed it. ID is the ID of KEY, or the value of --id.
 	typed string
 	ID    driver.ID
@@ -49,6 +49,8 @@ type Options struct {
 	Window, Hold   time.Duration
 	Yes            bool
 	JSON           bool
+
+	id, body, group, topic string // flags that are parsed later
 }
 
 const (
@@ -56,9 +58,6 @@ const (
 	defaultFor   = 5 * time.Second
 	defaultHold  = time.Hour
 )
-
-// raw holds flags that are parsed later.
-type raw struct{ id, body, group, topic string }
 
 // finds reports whether the command looks for a key by whatever is known about it. Commands that
 // change a key require its exact name.
@@ -113,11 +112,10 @@ func (o *Options) flags(f *cli.Flags) {
 
 // keyFlags name a key.
 func (o *Options) keyFlags(f *cli.Flags) {
-	r := &o.raw
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Deduper")
 	f.Setting("namespace")
 	f.StringVar(&o.Scope, "scope", "", "`scope` of the key")
-	f.StringVar(&r.id, "id", "",
+	f.StringVar(&o.id, "id", "",
 		"`ID` instead of a key, as lists, logs and answers have it: 32 hex digits, or at least the first 4 where no other key begins so")
 	f.Instead("id", "namespace")
 	f.StringVar(&o.Method, "method", "", "of an HTTP request: its `method`")
@@ -130,53 +128,52 @@ func (o *Options) keyFlags(f *cli.Flags) {
 	f.StringVar(&o.Principal, "principal", "",
 		"of an HTTP request, a gRPC or an MCP call: the `account` that Scope returns (default that of Unscoped)")
 	f.StringVar(&o.Name, "name", "", "of an HTTP request or a gRPC call: `Name` of the Config")
-	f.StringVar(&r.group, "group", "", "of a Kafka message, whose id is KEY: the consumer `group`")
-	f.StringVar(&r.topic, "topic", "",
+	f.StringVar(&o.group, "group", "", "of a Kafka message, whose id is KEY: the consumer `group`")
+	f.StringVar(&o.topic, "topic", "",
 		"of a Kafka message: its first `topic`, not a topic that it is retried from")
 	f.StringVar(&o.Provider, "webhook", "",
 		"of a webhook, whose id is KEY: the `provider`, such as stripe (default: inspect and explain try all)")
 	f.StringVar(&o.Endpoint, "endpoint", "", "of a webhook: `Endpoint` of the receiver's Config")
-	f.StringVar(&r.body, "body", "",
+	f.StringVar(&o.body, "body", "",
 		"of a webhook whose id is not signed, such as GitHub's: a `file` with its body; without KEY, unless the Config has Relabelled")
 	f.StringVar(&o.EventType, "event-type", "", "of a webhook with --body: its `type`, such as push")
 }
 
 // name sets the ID that the command is about.
 func (o *Options) name(operands []string) error {
-	r := o.raw
 	want := 0
-	if !o.lists() && r.id == "" && r.body == "" {
+	if !o.lists() && o.id == "" && o.body == "" {
 		want = 1
 	}
 	switch {
-	case len(operands) > want && r.body == "":
+	case len(operands) > want && o.body == "":
 		return fmt.Errorf("unexpected argument %q", operands[want])
 	case o.lists():
 		return nil
 	case len(operands) < want:
 		return errors.New("KEY is missing, or --id")
-	case r.id != "":
+	case o.id != "":
 		return o.identify()
-	case o.Namespace == "" && (!o.finds() || o.Scoped() && r.group == ""):
+	case o.Namespace == "" && (!o.finds() || o.Scoped() && o.group == ""):
 		return errors.New("--namespace is missing")
 	}
 	if len(operands) > 0 {
 		o.typed = operands[0]
 	}
-	if r.body != "" {
-		body, err := os.ReadFile(r.body)
+	if o.body != "" {
+		body, err := os.ReadFile(o.body)
 		if err != nil {
 			return fmt.Errorf("--body: %w", err)
 		}
 		o.Body = append([]byte{}, body...)
 	}
 	switch {
-	case (r.group == "") != (r.topic == ""):
+	case (o.group == "") != (o.topic == ""):
 		return errors.New("--group and --topic go together")
-	case r.group != "" && o.Scope != "":
+	case o.group != "" && o.Scope != "":
 		return errors.New("--group and --topic are the scope: leave --scope out")
-	case r.group != "":
-		o.Scope = kafkaadapter.ScopeOf(r.group, r.topic)
+	case o.group != "":
+		o.Scope = kafkaadapter.ScopeOf(o.group, o.topic)
 	}
 	o.Key = o.typed
 	err := o.derive()
@@ -198,19 +195,18 @@ const leastPrefix = 4
 
 // identify reads --id.
 func (o *Options) identify() error {
-	r := o.raw
 	switch {
 	case o.Marks:
 		return errors.New("--marks needs KEY: a mark is not looked up by its ID")
-	case o.Namespace != "" || o.Scoped() || r.body != "" || r.group != "" || r.topic != "":
+	case o.Namespace != "" || o.Scoped() || o.body != "" || o.group != "" || o.topic != "":
 		return errors.New("--id has namespace and scope in it: leave --namespace, --scope and what else names a key out")
 	}
-	text := strings.ToLower(strings.TrimPrefix(r.id, keyname.URNPrefix))
+	text := strings.ToLower(strings.TrimPrefix(o.id, keyname.URNPrefix))
 	whole := 2 * len(o.ID)
 	if len(text) < leastPrefix || len(text) > whole ||
 		strings.Trim(text, "0123456789abcdef") != "" {
 		return fmt.Errorf("--id is %q, and not 32 hex digits, or the first %d or more of them",
-			r.id, leastPrefix)
+			o.id, leastPrefix)
 	}
 	if len(text) < whole {
 		o.prefix = text
@@ -218,10 +214,10 @@ func (o *Options) identify() error {
 	}
 	b, err := hex.DecodeString(text)
 	if err != nil {
-		return fmt.Errorf("--id is %q, and not 32 hex digits", r.id)
+		return fmt.Errorf("--id is %q, and not 32 hex digits", o.id)
 	}
-	o.candidates = []candidate{{as: "the ID", id: driver.ID(b)}}
 	o.ID = driver.ID(b)
+	o.candidates = []candidate{{as: "the ID", Entry: redisadapter.Entry{ID: o.ID}}}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/cmd/internal/doctor"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/sqlpreflight"
@@ -52,22 +54,20 @@ func (s *Server) String() string {
 // askServers asks the servers of the store. If they refuse to answer, it notes that in NotKnown and
 // returns no error, so the record is still shown.
 func (s *store) askServers(ctx context.Context, o *Options, e *Explanation) {
-	var err error
-	if s.redis != nil {
-		if e.Servers, err = redisServers(ctx, s.redis); err == nil {
-			found, failed := redisadapter.Preflight(ctx, s.redis)
-			e.Findings, err = doctor.Grave(found), failed
+	var found []preflight.Finding
+	var err, failed error
+	if s.Redis != nil {
+		if e.Servers, err = redisServers(ctx, s.Redis); err == nil {
+			found, err = redisadapter.Preflight(ctx, s.Redis)
 		}
 	} else {
-		server, failed := sqlServer(ctx, s, o)
-		found, asked := sqlpreflight.Run(ctx, s.db, sqlpreflight.Config{
+		e.Servers = make([]Server, 1)
+		e.Servers[0], err = sqlServer(ctx, s, o)
+		found, failed = sqlpreflight.Run(ctx, s.db, sqlpreflight.Config{
 			Dialect: o.Server.Dialect(), Schema: o.Schema})
-		e.Servers, e.Findings = append(e.Servers, server), doctor.Grave(found)
-		if err = failed; err == nil {
-			err = asked
-		}
 	}
-	if err != nil {
+	e.Findings = doctor.Grave(found)
+	if err = cmp.Or(err, failed); err != nil {
 		e.NotKnown = append(e.NotKnown, "all of the servers: "+o.Server.Hide(err.Error()))
 	}
 }
@@ -96,8 +96,7 @@ func redisServer(name string, info *redis.InfoCmd) Server {
 	s := Server{Name: name, Version: info.Item("Server", "redis_version"),
 		Replica: info.Item("Replication", "role") == "slave"}
 	if up, err := strconv.ParseInt(info.Item("Server", "uptime_in_seconds"), 10, 64); err == nil {
-		ms := up * int64(time.Second/time.Millisecond)
-		s.StartedMS = &ms
+		s.StartedMS = new(up * int64(time.Second/time.Millisecond))
 	}
 	s.Evicted, _ = strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64)
 	// A second replication id belongs to the master that this server followed before it was
@@ -125,7 +124,7 @@ var facts = map[sqladapter.Dialect][][2]string{
 
 // sqlServer asks a database about itself.
 func sqlServer(ctx context.Context, s *store, o *Options) (server Server, err error) {
-	server = Server{Name: s.name, More: map[string]int64{}}
+	server = Server{Name: s.Name, More: map[string]int64{}}
 	for _, fact := range facts[o.Server.Dialect()] {
 		var n float64
 		if failed := s.db.QueryRowContext(ctx, fact[1]).Scan(&n); failed != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -53,8 +54,8 @@ type View struct {
 	// member is set if only this is known: the key is done. mark is set if the record is a mark,
 	// which has no claim.
 	member, mark bool
+	id           driver.ID
 	record       dedup.Record // as the user saw it
-	layout       redisadapter.Layout
 }
 
 // Owner is where the message of a claim came from.
@@ -96,36 +97,32 @@ const maxPreview = 200
 // view makes a View of a record. now is the store's time.
 func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	v := View{
-		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(),
-		Irreversible: r.Irreversible,
-		record:       *r,
-		Label:        r.Label, StepsBytes: len(r.Steps),
-		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
-		member: s.layout == redisadapter.Compact &&
+		ID: hex.EncodeToString(id[:]), Store: s.Name, State: r.State.String(),
+		Irreversible: r.Irreversible, Label: r.Label, StepsBytes: len(r.Steps),
+		NoResult: r.NoResult, mark: s.marks != nil, id: id, record: *r,
+		member: s.Layout == redisadapter.Compact &&
 			r.State == driver.StateSucceeded && r.Fence == 0,
 	}
-	if r.State == driver.StateAbsent {
-		return v
-	}
 	left := r.Remaining.Milliseconds()
-	if r.State == driver.StateInProgress {
+	switch {
+	case r.State == driver.StateAbsent:
+		return v
+	case r.State == driver.StateInProgress:
 		v.LeaseLeftMS = &left
-	} else if !v.mark {
+	case !v.mark:
 		v.KeptMS = &left
 	}
-	done := r.Age.Milliseconds()
+	if v.member {
+		return v
+	}
 	if r.State == driver.StateSucceeded || r.State == driver.StateFailed {
-		if v.member {
-			return v
-		}
-		v.DoneMS = &done
+		v.DoneMS = new(r.Age.Milliseconds())
 	}
 	if r.Fingerprint != (driver.Fingerprint{}) {
 		v.Fingerprint = hex.EncodeToString(r.Fingerprint[:])
 	}
 	if r.Result != nil {
-		n := len(r.Result)
-		v.ResultBytes = &n
+		v.ResultBytes = new(len(r.Result))
 	}
 	if !v.mark {
 		v.claim(r, now)
@@ -135,19 +132,17 @@ func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 
 // claim sets the fields about the newest claim.
 func (v *View) claim(r *dedup.Record, now time.Time) {
-	attempt, fence := r.Attempt, r.Fence
-	v.Attempt, v.Fence = &attempt, &fence
+	v.Attempt, v.Fence = new(r.Attempt), new(r.Fence)
 	if r.Origin != (driver.Origin{}) {
 		v.Owner = &Owner{SourceDigest: digestText(r.Origin), Partition: r.Origin.Partition,
 			Offset: r.Origin.Offset, Generation: r.Origin.Generation}
 	}
-	if fence == 0 {
+	if r.Fence == 0 {
 		return // recorded without a claim
 	}
-	ago := max(now.UnixMilli()-int64(fence/fenceTicks), 0)
-	v.ClaimedMS = &ago
-	if attempt == 1 {
-		v.FirstSeenMS = &ago
+	v.ClaimedMS = new(max(now.UnixMilli()-int64(r.Fence/fenceTicks), 0))
+	if r.Attempt == 1 {
+		v.FirstSeenMS = v.ClaimedMS
 	}
 }
 
@@ -169,59 +164,50 @@ var styles = map[string]cli.Style{
 
 // print writes a table for people.
 func (v *View) print(s *cli.Streams, name string) error {
-	fields := [][2]string{{"key", name}, {"id", v.ID}, {"store", v.Store},
+	all := [][2]string{{"key", name}, {"id", v.ID}, {"store", v.Store},
 		{"state", s.Paint(styles[v.State], v.State)}}
-	if v.FoundBy != "" && v.State != driver.StateAbsent.String() {
-		fields = append(fields, [2]string{"found by", v.FoundBy})
+	if v.State == driver.StateAbsent.String() {
+		return s.Fields(all...)
 	}
-	if v.State != driver.StateAbsent.String() {
-		fields = append(fields, v.fields()...)
-	}
-	return s.Fields(fields...)
-}
-
-// fields lists the fields of a key that has a record.
-func (v *View) fields() (all [][2]string) {
-	line := func(what, value string) { all = append(all, [2]string{what, value}) }
 	missing := "not kept"
 	switch {
 	case v.member:
-		missing = "not kept (" + v.layout.String() + ")"
+		missing += " (" + redisadapter.Compact.String() + ")"
 	case v.mark:
-		missing = "not kept (mark)"
+		missing += " (mark)"
 	}
-	line("attempt", or(v.Attempt, missing))
-	line("fence", or(v.Fence, missing))
-	line("owner", v.owner(missing))
-	if v.LeaseLeftMS != nil {
-		line("lease", lease(*v.LeaseLeftMS))
+	line := func(shown bool, what, value string) {
+		if shown {
+			all = append(all, [2]string{what, value})
+		}
 	}
-	line("first seen", ago(v.FirstSeenMS, missing))
-	line("claimed", ago(v.ClaimedMS, missing))
-	if v.DoneMS != nil || v.member {
-		line("done", ago(v.DoneMS, missing))
-	}
+	line(v.FoundBy != "", "found by", v.FoundBy)
+	line(true, "attempt", or(v.Attempt, missing))
+	line(true, "fence", or(v.Fence, missing))
+	line(true, "owner", v.owner(missing))
+	line(v.LeaseLeftMS != nil, "lease", lease(v.LeaseLeftMS))
+	line(true, "first seen", ago(v.FirstSeenMS, missing))
+	line(true, "claimed", ago(v.ClaimedMS, missing))
+	line(v.DoneMS != nil || v.member, "done", ago(v.DoneMS, missing))
 	if v.KeptMS != nil {
-		line("kept for", short(*v.KeptMS))
+		line(true, "kept for", short(*v.KeptMS))
 	}
-	if v.Irreversible {
-		line("irreversible", "the irreversible part may have begun")
-	}
-	if v.StepsBytes > 0 {
-		line("steps", fmt.Sprintf("%d bytes", v.StepsBytes))
-	}
-	line("fingerprint", text(v.Fingerprint, v.member, missing))
-	line("label", text(strconv.Quote(v.Label), v.member || v.mark, missing))
-	line("result", v.result(missing))
-	return all
+	line(v.Irreversible, "irreversible", "the irreversible part may have begun")
+	line(v.StepsBytes > 0, "steps", fmt.Sprintf("%d bytes", v.StepsBytes))
+	line(true, "fingerprint", text(v.Fingerprint, v.member, missing))
+	line(true, "label", text(strconv.Quote(v.Label), v.member || v.mark, missing))
+	line(true, "result", v.result(missing))
+	return s.Fields(all...)
 }
 
 func (v *View) owner(missing string) string {
 	switch {
 	case v.Owner != nil:
 		source := "source " + v.Owner.SourceDigest
-		if v.Owner.Source != "" {
-			source = inClear(v.Owner.Source)
+		if group, topic, ok := strings.Cut(v.Owner.Source, "/"); ok {
+			source = fmt.Sprintf("group %s, topic %s", group, topic)
+		} else if v.Owner.Source != "" {
+			source = v.Owner.Source
 		}
 		return fmt.Sprintf("%s, partition %d, offset %d, generation %d",
 			source, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
@@ -243,14 +229,15 @@ func (v *View) result(missing string) string {
 	return fmt.Sprintf("%d bytes: %s", *v.ResultBytes, v.Preview)
 }
 
+// text returns a text, which may be quoted, unless it is empty.
 func text(s string, lost bool, missing string) string {
 	switch {
-	case lost && (s == "" || s == `""`):
+	case s != "" && s != `""`:
+		return s
+	case lost:
 		return missing
-	case s == "" || s == `""`:
-		return "none"
 	}
-	return s
+	return "none"
 }
 
 func or[T any](v *T, missing string) string {
@@ -267,11 +254,15 @@ func ago(ms *int64, missing string) string {
 	return short(*ms) + " ago"
 }
 
-func lease(ms int64) string {
-	if ms <= 0 {
-		return "lapsed " + short(-ms) + " ago"
+// lease says how long a lease lasts, or how long ago it has lapsed.
+func lease(left *int64) string {
+	switch {
+	case left == nil:
+		return "-"
+	case *left <= 0:
+		return "lapsed " + short(-*left) + " ago"
 	}
-	return short(ms) + " left"
+	return short(*left) + " left"
 }
 
 // short formats a duration with the precision that people want.
