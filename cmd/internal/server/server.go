@@ -152,34 +152,39 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errRedis
 	}
+	var client redis.UniversalClient
 	switch {
 	case o.Cluster:
-		c, err := redis.ParseClusterURL(o.Redis)
-		if err != nil {
-			return nil, redisFault(err)
+		var c *redis.ClusterOptions
+		if c, err = redis.ParseClusterURL(o.Redis); err == nil {
+			o.override(&c.Password, &c.PoolSize, &c.ContextTimeoutEnabled)
+			client = redis.NewClusterClient(c)
 		}
-		o.override(&c.Password)
-		o.pool(&c.PoolSize)
-		c.ContextTimeoutEnabled = true
-		return redis.NewClusterClient(c), nil
 	case u.Query().Has("master_name"):
-		c, err := redis.ParseFailoverURL(o.Redis)
-		if err != nil {
-			return nil, redisFault(err)
+		var c *redis.FailoverOptions
+		if c, err = o.failover(); err == nil {
+			client = redis.NewFailoverClient(c)
 		}
-		o.failover(c)
-		o.pool(&c.PoolSize)
-		c.ContextTimeoutEnabled = true
-		return redis.NewFailoverClient(c), nil
+	default:
+		var c *redis.Options
+		if c, err = redis.ParseURL(o.Redis); err == nil {
+			o.override(&c.Password, &c.PoolSize, &c.ContextTimeoutEnabled)
+			client = redis.NewClient(c)
+		}
 	}
-	c, err := redis.ParseURL(o.Redis)
 	if err != nil {
 		return nil, redisFault(err)
 	}
-	o.override(&c.Password)
-	o.pool(&c.PoolSize)
-	c.ContextTimeoutEnabled = true
-	return redis.NewClient(c), nil
+	return client, nil
+}
+
+// override sets what the flags and the command say instead of the URL. A pool size of zero is the
+// default of go-redis.
+func (o *Options) override(password *string, pool *int, timeout *bool) {
+	*password, *timeout = cmp.Or(o.password, *password), true
+	if o.MinPool > cmp.Or(*pool, 10*runtime.GOMAXPROCS(0)) {
+		*pool = o.MinPool
+	}
 }
 
 // ErrClustered reports that --redis is a node of a Cluster, but the client is not a Cluster client.
@@ -197,14 +202,19 @@ func Clustered(ctx context.Context, client redis.UniversalClient) bool {
 	return err == nil && strings.Contains(info, "cluster_enabled:1")
 }
 
-// failover uses the name and password of the URL for the servers, unless these have their own.
-// go-redis takes them as the Sentinels'.
-func (o *Options) failover(c *redis.FailoverOptions) {
+// failover reads a URL of Sentinels. It uses the name and password of the URL for the servers,
+// unless these have their own. go-redis takes them as the Sentinels'.
+func (o *Options) failover() (*redis.FailoverOptions, error) {
+	c, err := redis.ParseFailoverURL(o.Redis)
+	if err != nil {
+		return nil, err
+	}
 	if c.Username == "" && c.Password == "" {
 		c.Username, c.Password = c.SentinelUsername, c.SentinelPassword
 		c.SentinelUsername, c.SentinelPassword = "", ""
 	}
-	o.override(&c.Password)
+	o.override(&c.Password, &c.PoolSize, &c.ContextTimeoutEnabled)
+	return c, nil
 }
 
 // Sentinels returns the options with which --redis finds its server, or nil if it is not a URL of
@@ -214,26 +224,8 @@ func (o *Options) Sentinels() *redis.FailoverOptions {
 	if err != nil || o.Redis == "" || o.Cluster || !u.Query().Has("master_name") {
 		return nil
 	}
-	c, err := redis.ParseFailoverURL(o.Redis)
-	if err != nil {
-		return nil
-	}
-	o.failover(c)
+	c, _ := o.failover() // nil with an error
 	return c
-}
-
-func (o *Options) override(password *string) {
-	if o.password != "" {
-		*password = o.password
-	}
-}
-
-// pool raises a pool size to MinPool. A size of zero is the default of go-redis.
-func (o *Options) pool(size *int) {
-	standard := 10 * runtime.GOMAXPROCS(0)
-	if *size == 0 && o.MinPool > standard || *size > 0 && o.MinPool > *size {
-		*size = o.MinPool
-	}
 }
 
 // redisFault passes on only texts that cannot contain a part of a password.
@@ -276,34 +268,27 @@ func (o *Options) readDSN() error {
 			return fmt.Errorf("--sql: the environment has no %s", name)
 		}
 	}
-	var err error
 	scheme, rest, _ := strings.Cut(dsn, ":")
 	switch {
 	case scheme == "postgres" || scheme == "postgresql":
-		o.engine = engine{dialect: sqladapter.Postgres, driver: "pgx", dsn: dsn}
-		if u, bad := url.Parse(dsn); bad != nil || u.Host == "" && !u.Query().Has("host") {
+		u, err := url.Parse(dsn)
+		if err != nil || u.Host == "" && !u.Query().Has("host") {
 			return errSQL
-		} else if password, ok := u.User.Password(); ok {
-			o.engine.secret = password
 		}
+		o.engine = engine{dialect: sqladapter.Postgres, driver: "pgx", dsn: dsn}
+		o.engine.secret, _ = u.User.Password()
+		return nil
 	case scheme == "sqlite":
 		return o.readSQLite(rest)
 	case scheme == "file":
 		return o.readSQLite(dsn)
 	case scheme == "mysql" && strings.HasPrefix(rest, "//"):
-		if dsn, err = mysqlDSN(dsn); err != nil {
-			return errSQL
-		}
-		return o.readMySQL(dsn)
+		dsn = mysqlDSN(dsn)
 	case strings.Contains(dsn, "@tcp(") || strings.Contains(dsn, "@unix("):
-		return o.readMySQL(strings.TrimPrefix(dsn, "mysql:"))
+		dsn = strings.TrimPrefix(dsn, "mysql:")
 	default:
 		return errSQL
 	}
-	return nil
-}
-
-func (o *Options) readMySQL(dsn string) error {
 	c, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return errSQL
@@ -312,17 +297,17 @@ func (o *Options) readMySQL(dsn string) error {
 	return nil
 }
 
-// mysqlDSN turns a URL into a DSN of go-sql-driver.
-func mysqlDSN(text string) (string, error) {
+// mysqlDSN turns a URL into a DSN of go-sql-driver, or into a text that is not a DSN.
+func mysqlDSN(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return "", errSQL
+		return "?"
 	}
 	c := mysql.NewConfig()
 	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host,
 		strings.TrimPrefix(u.Path, "/")
 	c.Passwd, _ = u.User.Password()
-	if _, _, err := net.SplitHostPort(u.Host); err != nil {
+	if u.Port() == "" {
 		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
 	dsn := c.FormatDSN()
@@ -333,7 +318,7 @@ func mysqlDSN(text string) (string, error) {
 		}
 		dsn += joint + u.RawQuery
 	}
-	return dsn, nil
+	return dsn
 }
 
 // readSQLite requires the file to exist, unless NewFile is set: opening it would create it.
@@ -402,33 +387,46 @@ func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 // to nothing. Use it after Check.
 func (o *Options) Local() (bool, error) {
 	addrs, err := o.addrs()
-	for _, addr := range addrs {
-		if !ThisMachine(hostOf(addr)) {
-			return false, err
-		}
-	}
-	return err == nil, err
+	return err == nil && !slices.ContainsFunc(addrs, elsewhere), err
 }
 
-func hostOf(addr string) string {
-	if host, _, err := net.SplitHostPort(addr); err == nil {
-		return host
+// elsewhere reports whether an address is not of this machine.
+func elsewhere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
 	}
-	return addr
+	return !ThisMachine(host)
 }
 
 // addrs returns the addresses to connect to, without sockets.
 func (o *Options) addrs() (addrs []string, err error) {
-	if o.Redis != "" {
-		return o.redisAddrs()
+	if o.Redis == "" {
+		all, _, err := o.endpoints()
+		for _, e := range all {
+			if !slices.Contains(addrs, e.addr) { // the same address without TLS is listed twice
+				addrs = append(addrs, e.addr)
+			}
+		}
+		return addrs, err
 	}
-	all, _, err := o.endpoints()
-	for _, e := range all {
-		if !slices.Contains(addrs, e.addr) { // the same address without TLS is listed twice
-			addrs = append(addrs, e.addr)
+	if s := o.Sentinels(); s != nil {
+		return s.SentinelAddrs, nil
+	}
+	client, err := o.OpenRedis()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close() }()
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.Options().Addrs, nil
+	case *redis.Client:
+		if c.Options().Network != "unix" {
+			return []string{c.Options().Addr}, nil
 		}
 	}
-	return addrs, err
+	return nil, nil
 }
 
 // endpoint is an address that --sql connects to.
@@ -473,32 +471,11 @@ func (o *Options) endpoints() (all []endpoint, says string, err error) {
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 	all, says, err := o.endpoints()
 	for _, e := range all {
-		if e.plain && !ThisMachine(hostOf(e.addr)) && !slices.Contains(addrs, e.addr) {
+		if e.plain && elsewhere(e.addr) && !slices.Contains(addrs, e.addr) {
 			addrs = append(addrs, e.addr)
 		}
 	}
 	return addrs, says, err
-}
-
-func (o *Options) redisAddrs() ([]string, error) {
-	if s := o.Sentinels(); s != nil {
-		return s.SentinelAddrs, nil
-	}
-	client, err := o.OpenRedis()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close() }()
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		return c.Options().Addrs, nil
-	case *redis.Client:
-		if c.Options().Network == "unix" {
-			return nil, nil
-		}
-		return []string{c.Options().Addr}, nil
-	}
-	return nil, nil
 }
 
 // ThisMachine knows localhost, loopback addresses, and the addresses of this machine's interfaces.
