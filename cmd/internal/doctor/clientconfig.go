@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ type clientConfig struct {
 	values map[string]string
 	names  map[string]string // from the canonical to the written name
 	spring bool              // Spring has another default for enable.auto.commit
+	found  []Diagnostic
 }
 
 // canonical unifies the spellings of a name: enable.auto.commit, enable-auto-commit,
@@ -36,28 +36,26 @@ func canonical(name string) string {
 // as spring.kafka.consumer., only says whose setting it is. Names of sarama.Config include their
 // path.
 const (
-	autoCommit      = "enableautocommit"
-	saramaAuto      = "consumeroffsetsautocommitenable"
-	autoStore       = "enableautooffsetstore"
-	offsetReset     = "autooffsetreset"
-	saramaInitial   = "consumeroffsetsinitial"
-	isolation       = "isolationlevel"
-	session         = "sessiontimeoutms"
-	heartbeat       = "heartbeatintervalms"
-	maxPoll         = "maxpollintervalms"
-	assignors       = "partitionassignmentstrategy"
-	group           = "groupid"
-	acks            = "acks"
-	requiredAcks    = "requestrequiredacks"
-	saramaAcks      = "producerrequiredacks"
-	idempotence     = "enableidempotence"
-	transactionalID = "transactionalid"
+	autoCommit    = "enableautocommit"
+	saramaAuto    = "consumeroffsetsautocommitenable"
+	autoStore     = "enableautooffsetstore"
+	offsetReset   = "autooffsetreset"
+	saramaInitial = "consumeroffsetsinitial"
+	isolation     = "isolationlevel"
+	session       = "sessiontimeoutms"
+	heartbeat     = "heartbeatintervalms"
+	maxPoll       = "maxpollintervalms"
+	assignors     = "partitionassignmentstrategy"
+	acks          = "acks"
+	requiredAcks  = "requestrequiredacks"
+	saramaAcks    = "producerrequiredacks"
+	idempotence   = "enableidempotence"
 )
 
 var (
 	ofConsumers = []string{autoCommit, saramaAuto, autoStore, offsetReset, saramaInitial,
-		isolation, session, heartbeat, maxPoll, assignors, group}
-	ofProducers = []string{saramaAcks, requiredAcks, acks, idempotence, transactionalID}
+		isolation, session, heartbeat, maxPoll, assignors, "groupid"}
+	ofProducers = []string{saramaAcks, requiredAcks, acks, idempotence, "transactionalid"}
 )
 
 // readClientConfig reads Java properties, a file with librdkafka's names, an environment file or
@@ -75,16 +73,16 @@ func readClientConfig(file string) (*clientConfig, error) {
 	case len(text) > maxConfig:
 		return nil, fmt.Errorf("--kafka-config: %s is larger than %d bytes", file, maxConfig)
 	}
-	var written map[string]string
-	switch trimmed := strings.TrimSpace(string(text)); {
-	case slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(file)):
+	read := readProperties
+	trimmed := strings.TrimSpace(string(text))
+	if ext := filepath.Ext(file); ext == ".yml" || ext == ".yaml" {
 		return nil, fmt.Errorf(
 			"--kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
-	case strings.HasPrefix(trimmed, "{"):
-		written, err = readJSON(trimmed)
-	default:
-		written, err = readProperties(trimmed)
 	}
+	if strings.HasPrefix(trimmed, "{") {
+		read = readJSON
+	}
+	written, err := read(trimmed)
 	if err != nil {
 		return nil, fmt.Errorf("--kafka-config: %s: %w", file, err)
 	}
@@ -120,14 +118,12 @@ func (c *clientConfig) add(name, value string) {
 // lines.
 func readProperties(text string) (map[string]string, error) {
 	all := make(map[string]string)
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, maxConfig+1)
 	number, before := 0, ""
-	for lines.Scan() {
+	for line := range strings.Lines(text) {
 		number++
-		line := before + strings.TrimSpace(lines.Text())
+		line = before + strings.TrimSpace(line)
 		before = ""
-		if line == "" || line[0] == '#' || line[0] == '!' || line[0] == '[' {
+		if line == "" || strings.ContainsRune("#![", rune(line[0])) {
 			continue
 		}
 		if rest, more := strings.CutSuffix(line, `\`); more {
@@ -140,7 +136,7 @@ func readProperties(text string) (map[string]string, error) {
 		}
 		all[strings.TrimSpace(strings.TrimPrefix(line[:at], "export "))] = line[at+1:]
 	}
-	return all, lines.Err()
+	return all, nil
 }
 
 // readJSON reads an object of names, or nested objects as in sarama.Config, and joins their names.
@@ -174,28 +170,21 @@ func readJSON(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// has reports whether one of these settings is in the file.
-func (c *clientConfig) has(names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { _, ok := c.values[name]; return ok })
-}
-
 // look reports the settings that lose or double messages.
-func (c *clientConfig) look() (found []Diagnostic) {
-	if c.has(ofConsumers) {
-		for _, check := range []func() []Diagnostic{c.atCommits, c.atReset, c.atIsolation,
-			c.atSession, c.atAssignors} {
-			found = append(found, check()...)
-		}
+func (c *clientConfig) look() []Diagnostic {
+	if name, _ := c.get(ofConsumers...); name != "" {
+		c.atCommits()
+		c.atReset()
+		c.atIsolation()
+		c.atSession()
+		c.atAssignors()
 	}
-	if c.has(ofProducers) {
-		found = append(found, c.atAcks()...)
-	}
-	return found
+	c.atAcks()
+	return c.found
 }
 
-func (c *clientConfig) diagnostic(severity, code, detail, why, fix string) []Diagnostic {
-	return []Diagnostic{{Severity: severity, Code: code, Server: c.file, Detail: detail,
-		Why: why, Fix: fix}}
+func (c *clientConfig) diagnostic(severity, code, detail, why, fix string) {
+	c.found = append(c.found, Diagnostic{severity, code, c.file, detail, why, fix})
 }
 
 // said quotes a setting as it is written in the file.
@@ -211,110 +200,102 @@ func (c *clientConfig) get(names ...string) (name, value string) {
 	return "", ""
 }
 
-func (c *clientConfig) atCommits() []Diagnostic {
-	const (
-		why = "the client commits by the clock what it has handed out, done or not: after a crash nobody gets those messages again"
-		fix = "set enable.auto.commit to false (sarama: Consumer.Offsets.AutoCommit.Enable, franz-go: DisableAutoCommit) and commit after the record, as kafkaadapter does"
-	)
+func (c *clientConfig) atCommits() {
 	name, value := c.get(autoCommit, saramaAuto)
+	detail := "enable.auto.commit is not set, and true without"
 	switch {
 	case value == "false":
-		return nil
+		return
 	case name == "" && c.spring:
-		return nil // Spring's own default is false
+		return // Spring's own default is false
 	case c.values[autoStore] == "false":
-		return c.diagnostic(note, "auto_commit_of_stored",
+		c.diagnostic(note, "auto_commit_of_stored",
 			c.said(autoStore)+", and offsets are committed by the clock",
 			"what the program stores is committed: an offset that it stores before the record is lost by a crash", "store an offset after the record alone")
-	case name == "":
-		return c.diagnostic(critical, "auto_commit", "enable.auto.commit is not set, and true without",
-			why, fix)
+		return
+	case name != "":
+		detail = c.said(name)
 	}
-	return c.diagnostic(critical, "auto_commit", c.said(name), why, fix)
+	c.diagnostic(critical, "auto_commit", detail,
+		"the client commits by the clock what it has handed out, done or not: after a crash nobody gets those messages again",
+		"set enable.auto.commit to false (sarama: Consumer.Offsets.AutoCommit.Enable, franz-go: DisableAutoCommit) and commit after the record, as kafkaadapter does")
 }
 
-func (c *clientConfig) atReset() []Diagnostic {
+func (c *clientConfig) atReset() {
 	name, value := c.get(offsetReset, saramaInitial)
 	detail := "auto.offset.reset is not set, and latest without"
 	switch {
 	case name == offsetReset &&
 		slices.Contains([]string{"earliest", "smallest", "beginning", "none", "error"}, value),
 		name == saramaInitial && value == "-2":
-		return nil
+		return
 	case name != "":
 		detail = c.said(name)
 	}
-	return c.diagnostic(warning, "offset_reset", detail,
+	c.diagnostic(warning, "offset_reset", detail,
 		"a group without an offset (new, stopped for longer than offsets.retention.minutes, or behind what the topic keeps) skips every message that is there",
 		"set auto.offset.reset to earliest (sarama: Consumer.Offsets.Initial to OffsetOldest): a message that is done is skipped as a duplicate")
 }
 
-func (c *clientConfig) atIsolation() []Diagnostic {
+func (c *clientConfig) atIsolation() {
 	const why = "messages of aborted transactions have effects"
 	const fix = "set isolation.level to read_committed"
 	switch value, set := c.values[isolation]; {
 	case !set:
-		return c.diagnostic(note, "isolation_level",
+		c.diagnostic(note, "isolation_level",
 			"isolation.level is not set: read_uncommitted in Java and sarama, read_committed in librdkafka", why+" where it is read_uncommitted", fix)
-	case value == "read_committed" || value == "1":
-		return nil
+	case value != "read_committed" && value != "1":
+		c.diagnostic(warning, "isolation_level", c.said(isolation), why, fix)
 	}
-	return c.diagnostic(warning, "isolation_level", c.said(isolation), why, fix)
 }
 
 // minSession is Kafka's rule for heartbeats: a session should have room for three of them.
 const minSession = 3
 
-func (c *clientConfig) atSession() (found []Diagnostic) {
+func (c *clientConfig) atSession() {
 	const defaultSession, defaultHeartbeat, shortPoll = 45000, 3000, 60000
 	number := func(name string, otherwise int) (int, bool) {
-		n, err := strconv.Atoi(c.values[name])
-		if err != nil {
-			return otherwise, false
+		if n, err := strconv.Atoi(c.values[name]); err == nil {
+			return n, true
 		}
-		return n, true
+		return otherwise, false
 	}
 	length, set1 := number(session, defaultSession)
 	beat, set2 := number(heartbeat, defaultHeartbeat)
 	if (set1 || set2) && length < minSession*beat {
-		found = append(found, c.diagnostic(warning, "session_timeout",
+		c.diagnostic(warning, "session_timeout",
 			fmt.Sprintf("session.timeout.ms is %d, and heartbeat.interval.ms %d", length, beat),
 			"one late heartbeat or two take the partitions away from a consumer that works: its messages are run by another at the same time",
-			"set session.timeout.ms to 45000 and heartbeat.interval.ms to 3000")...)
+			"set session.timeout.ms to 45000 and heartbeat.interval.ms to 3000")
 	}
-	if poll, set := number(maxPoll, 0); set && poll < shortPoll {
-		found = append(found, c.diagnostic(note, "max_poll_interval",
-			fmt.Sprintf("max.poll.interval.ms is %d", poll),
+	if poll, _ := number(maxPoll, shortPoll); poll < shortPoll {
+		c.diagnostic(note, "max_poll_interval", fmt.Sprintf("max.poll.interval.ms is %d", poll),
 			"handlers that take longer in sum between two polls lose their partitions while they run, and others begin the same messages",
-			"set max.poll.interval.ms above what a batch takes at its worst, downstream timeouts and retries included")...)
+			"set max.poll.interval.ms above what a batch takes at its worst, downstream timeouts and retries included")
 	}
-	return found
 }
 
-func (c *clientConfig) atAssignors() []Diagnostic {
-	value := canonical(c.values[assignors])
-	if value == "" || strings.Contains(value, "cooperative") {
-		return nil
+func (c *clientConfig) atAssignors() {
+	if v := canonical(c.values[assignors]); v != "" && !strings.Contains(v, "cooperative") {
+		c.diagnostic(note, "eager_rebalance", c.said(assignors),
+			"each rebalance takes all partitions from everybody, and messages in flight are redelivered to other members", "cooperative-sticky, by two rolling restarts")
 	}
-	return c.diagnostic(note, "eager_rebalance", c.said(assignors),
-		"each rebalance takes all partitions from everybody, and messages in flight are redelivered to other members", "cooperative-sticky, by two rolling restarts")
 }
 
-func (c *clientConfig) atAcks() (found []Diagnostic) {
+func (c *clientConfig) atAcks() {
 	const fix = "set acks to all, and min.insync.replicas of the topic to 2"
 	name, value := c.get(acks, requiredAcks, saramaAcks)
 	switch value {
 	case "0", "none", "noresponse":
-		found = c.diagnostic(critical, "acks", c.said(name),
+		c.diagnostic(critical, "acks", c.said(name),
 			"nobody says whether a message has arrived: each error of a connection loses some", fix)
 	case "1", "leader", "waitforlocal":
-		found = c.diagnostic(warning, "acks", c.said(name),
+		c.diagnostic(warning, "acks", c.said(name),
 			"a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
 	}
 	if c.values[idempotence] == "false" {
-		found = append(found, c.diagnostic(note, "idempotence", c.said(idempotence),
+		c.diagnostic(note, "idempotence", c.said(idempotence),
 			"a retry of the producer appends the message again, maybe behind later ones: duplicates of one id are skipped, their order is not restored",
-			"set enable.idempotence to true")...)
+			"set enable.idempotence to true")
 	}
-	return found
 }

@@ -58,40 +58,35 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	return worst(found)
 }
 
-// worst returns an error with the exit code of the worst finding.
+// worst returns an error with the exit code of the worst finding. The findings are sorted.
 func worst(found []Diagnostic) error {
-	has := func(severity string) bool {
-		return slices.ContainsFunc(found, func(f Diagnostic) bool { return f.Severity == severity })
-	}
-	switch {
-	case has(critical):
-		return cli.Fail(cli.Critical, nil)
-	case has(warning):
-		return cli.Fail(cli.No, nil)
+	if len(found) > 0 {
+		switch found[0].Severity {
+		case critical:
+			return cli.Fail(cli.Critical, nil)
+		case warning:
+			return cli.Fail(cli.No, nil)
+		}
 	}
 	return nil
 }
 
 // look asks the servers. With an error, it returns what it had found before the error.
-func (o *Options) look(ctx context.Context) ([]Diagnostic, error) {
+func (o *Options) look(ctx context.Context) (found []Diagnostic, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	var found []Diagnostic
-	var errs []error
-	for _, part := range []struct {
-		wanted bool
-		look   func(context.Context) ([]Diagnostic, error)
-	}{
-		{o.Server.Redis != "", o.lookAtRedis}, {o.Server.SQL != "", o.lookAtSQL},
-		{o.inKafka(), o.lookAtKafka}, {o.KafkaConfig != "", o.lookAtConfig},
-	} {
-		if part.wanted {
-			more, err := part.look(ctx)
-			found, errs = append(found, more...), append(errs, err)
+	ask := func(wanted bool, look func(context.Context) ([]Diagnostic, error)) {
+		if wanted {
+			more, failed := look(ctx)
+			found, err = append(found, more...), errors.Join(err, failed)
 		}
 	}
+	ask(o.Server.Redis != "", o.lookAtRedis)
+	ask(o.Server.SQL != "", o.lookAtSQL)
+	ask(o.Kafka.Given(), o.lookAtKafka)
+	ask(o.KafkaConfig != "", o.lookAtConfig)
 	slices.SortStableFunc(found, func(a, b Diagnostic) int { return cmp.Compare(rank(a), rank(b)) })
-	return found, errors.Join(errs...)
+	return found, err
 }
 
 // rank orders findings, worst first.
@@ -144,7 +139,10 @@ func fromPreflight(found []preflight.Finding) []Diagnostic {
 // sentinels asks each Sentinel whether enough of them see each other for a failover.
 func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Diagnostic) {
 	for _, addr := range s.SentinelAddrs {
-		c := sentinel(s, addr)
+		c := redis.NewSentinelClient(&redis.Options{
+			Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword,
+			TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
+		})
 		stop := server.CutOff(ctx, c)
 		err := c.CkQuorum(ctx, s.MasterName).Err()
 		stop()
@@ -161,28 +159,16 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Diagnosti
 	return found
 }
 
-func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
-	return redis.NewSentinelClient(&redis.Options{
-		Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword,
-		TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
-	})
-}
-
 // client makes a client with the settings of the program, as far as the flags name them.
 func (o *Options) client() (redis.UniversalClient, error) {
 	client, err := o.Server.OpenRedis()
-	if err != nil {
-		return nil, err
-	}
 	cluster, ok := client.(*redis.ClusterClient)
-	if !ok || o.Reload == 0 && !o.ReplicaReads {
-		return client, nil
+	if !ok {
+		return client, err
 	}
 	opts := *cluster.Options()
 	opts.ReadOnly = opts.ReadOnly || o.ReplicaReads
-	if o.Reload > 0 {
-		opts.ClusterStateReloadInterval = o.Reload
-	}
+	opts.ClusterStateReloadInterval = cmp.Or(o.Reload, opts.ClusterStateReloadInterval)
 	return redis.NewClusterClient(&opts), cluster.Close()
 }
 
@@ -195,13 +181,16 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Diagnostic, error) {
 	found, err := sqlpreflight.Run(ctx, db,
 		sqlpreflight.Config{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
 	all := fromPreflight(found)
-	plain, failed := o.plainSQL()
-	all = append(all, plain...)
-	if err == nil {
-		err = failed
+	addrs, says, failed := o.Server.PlainSQL()
+	for _, addr := range addrs {
+		all = append(all, Diagnostic{
+			warning, "plaintext", addr, says,
+			"keys, results and the password can be read, and changed, by whoever is between",
+			"sslmode=verify-full (PostgreSQL) or tls=true (MySQL, MariaDB) in the DSN",
+		})
 	}
 	var input *dedup.InputError
-	switch {
+	switch err = cmp.Or(err, failed); {
 	case errors.As(err, &input) && input.Field == "Tables":
 		err = fmt.Errorf("--table %s", input.Reason)
 	case errors.As(err, &input) && input.Field == "Schema":
@@ -210,19 +199,6 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Diagnostic, error) {
 		err = fmt.Errorf("--sql: %w", o.Server.Unanswered(err))
 	}
 	return all, err
-}
-
-// plainSQL checks what the DSN says about TLS.
-func (o *Options) plainSQL() (found []Diagnostic, err error) {
-	addrs, says, err := o.Server.PlainSQL()
-	for _, addr := range addrs {
-		found = append(found, Diagnostic{
-			warning, "plaintext", addr, says,
-			"keys, results and the password can be read, and changed, by whoever is between",
-			"sslmode=verify-full (PostgreSQL) or tls=true (MySQL, MariaDB) in the DSN",
-		})
-	}
-	return found, err
 }
 
 // write writes for people, or as JSON.
@@ -255,8 +231,8 @@ func (r *Report) write(s *cli.Streams, asJSON bool) error {
 var styles = map[string]cli.Style{critical: cli.Red, warning: cli.Yellow, note: cli.Bold}
 
 func (f *Diagnostic) write(s *cli.Streams) error {
-	where := cmp.Or(f.Server, "the client")
 	pad := cli.Whole(strings.Repeat(" ", max(0, len(critical)-len(f.Severity))))
 	return s.Lines(9, fmt.Sprintf("%s%s %s at %s: %s\n         why: %s\n         fix: %s",
-		s.Paint(styles[f.Severity], f.Severity), pad, f.Code, where, f.Detail, f.Why, f.Fix))
+		s.Paint(styles[f.Severity], f.Severity), pad, f.Code,
+		cmp.Or(f.Server, "the client"), f.Detail, f.Why, f.Fix))
 }

@@ -45,6 +45,8 @@ type cluster struct {
 	committed                     kadm.OffsetResponses
 	oldest, newest                kadm.ListedOffsets
 	retentions, lags              map[string]time.Duration
+
+	found []Diagnostic
 }
 
 // lookAtKafka asks the brokers. With an error, it returns the findings from the answers before the
@@ -156,43 +158,44 @@ func settings(of kadm.ResourceConfigs, err error) (map[string]map[string]string,
 }
 
 // look reports what loses or doubles messages.
-func (c *cluster) look() (found []Diagnostic) {
-	for _, check := range []func() []Diagnostic{c.atBrokers, c.atTopics, c.atGroup, c.atWindow} {
-		found = append(found, check()...)
-	}
-	return found
+func (c *cluster) look() []Diagnostic {
+	c.atBrokers()
+	c.atTopics()
+	c.atGroup()
+	c.atWindow()
+	return c.found
 }
 
-func (c *cluster) diagnostic(severity, code, why, fix, detail string, args ...any) Diagnostic {
-	return Diagnostic{Severity: severity, Code: code, Server: c.where,
-		Detail: fmt.Sprintf(detail, args...), Why: why, Fix: fix}
+func (c *cluster) diagnostic(severity, code, why, fix, detail string, args ...any) {
+	c.found = append(c.found,
+		Diagnostic{severity, code, c.where, fmt.Sprintf(detail, args...), why, fix})
 }
 
 // atBrokers checks the encryption of the connections, and how long brokers keep offsets. It reports
 // each problem for one broker only.
-func (c *cluster) atBrokers() (found []Diagnostic) {
+func (c *cluster) atBrokers() {
 	at := slices.IndexFunc(c.brokers, func(b kadm.BrokerDetail) bool {
 		return !server.ThisMachine(b.Host)
 	})
 	if !c.encrypted && at >= 0 {
-		found = append(found, c.diagnostic(warning, "plaintext",
+		c.diagnostic(warning, "plaintext",
 			"whoever is on the way reads messages and can commit offsets",
 			"use a listener with TLS: --tls here, and the same in the program",
 			"the connection to %s is not encrypted",
-			net.JoinHostPort(c.brokers[at].Host, strconv.Itoa(int(c.brokers[at].Port)))))
+			net.JoinHostPort(c.brokers[at].Host, strconv.Itoa(int(c.brokers[at].Port))))
 	}
 	for _, b := range c.brokers {
 		minutes, err := strconv.ParseInt(
 			c.brokerSettings[strconv.Itoa(int(b.NodeID))][offsetsRetention], 10, 64)
 		if keeps := time.Duration(minutes) * time.Minute; err == nil && keeps < c.window {
-			return append(found, c.diagnostic(warning, "offsets_retention",
+			c.diagnostic(warning, "offsets_retention",
 				"a group that is stopped for longer begins anew: at the oldest message, of which many have run, or at the newest, which loses those between",
 				"raise offsets.retention.minutes above the window and above the longest stop",
 				"offsets.retention.minutes of broker %d is %d (%v), and the window %v", b.NodeID,
-				minutes, keeps, c.window))
+				minutes, keeps, c.window)
+			return
 		}
 	}
-	return found
 }
 
 // copies describes the replicas of a topic's partitions.
@@ -220,57 +223,55 @@ func copiesOf(topic kadm.TopicDetail) (r copies) {
 // atTopics checks the settings and the replicas of the topics, and the replicas of the topic of
 // committed offsets. It reports nothing about the topic of committed offsets if that does not exist
 // yet, or is hidden.
-func (c *cluster) atTopics() (found []Diagnostic) {
+func (c *cluster) atTopics() {
 	if copiesOf(c.details[offsetsTopic]).fewest == 1 {
-		found = append(found, c.diagnostic(warning, "offsets_replication",
+		c.diagnostic(warning, "offsets_replication",
 			"when its broker is lost, so are the groups' offsets: they begin anew, at the oldest message or at the newest",
 			"three replicas: offsets.topic.replication.factor before the first start, kafka-reassign-partitions.sh since",
-			"topic %q has one replica", offsetsTopic))
+			"topic %q has one replica", offsetsTopic)
 	}
 	for _, topic := range c.topics {
-		found = append(found, c.atTopic(topic, copiesOf(c.details[topic]))...)
+		c.atTopic(topic, copiesOf(c.details[topic]))
 	}
-	return found
 }
 
-func (c *cluster) atTopic(topic string, r copies) (found []Diagnostic) {
+func (c *cluster) atTopic(topic string, r copies) {
 	set := c.topicSettings[topic]
 	if set["unclean.leader.election.enable"] == "true" {
-		found = append(found, c.diagnostic(warning, "unclean_leader_election",
+		c.diagnostic(warning, "unclean_leader_election",
 			"a replica that lags may become leader: acknowledged messages are lost, and others get their offsets, which committed offsets then skip",
 			"set unclean.leader.election.enable to false",
-			"topic %q has unclean.leader.election.enable", topic))
+			"topic %q has unclean.leader.election.enable", topic)
 	}
 	if set["min.insync.replicas"] == "1" && r.fewest > 1 {
-		found = append(found, c.diagnostic(warning, "min_insync_replicas",
+		c.diagnostic(warning, "min_insync_replicas",
 			"a leader that is alone acknowledges with acks=all, too, and what it has acknowledged is lost with it",
 			"set min.insync.replicas to 2, with three replicas",
-			"topic %q has min.insync.replicas 1", topic))
+			"topic %q has min.insync.replicas 1", topic)
 	}
 	if r.fewest == 1 {
-		found = append(found, c.diagnostic(warning, "replication_factor",
+		c.diagnostic(warning, "replication_factor",
 			"when its broker is lost, so are its messages, whatever acks they were sent with",
-			"three replicas: kafka-reassign-partitions.sh", "topic %q has one replica", topic))
+			"three replicas: kafka-reassign-partitions.sh", "topic %q has one replica", topic)
 	}
 	if len(r.headless) > 0 {
-		found = append(found, c.diagnostic(critical, "no_leader",
+		c.diagnostic(critical, "no_leader",
 			"they cannot be read or written, and offsets in them not committed",
 			"start the brokers that are missing",
-			"topic %q has no leader for the partitions %v", topic, r.headless))
+			"topic %q has no leader for the partitions %v", topic, r.headless)
 	}
 	if len(r.lacking) > 0 {
-		found = append(found, c.diagnostic(warning, "under_replicated",
+		c.diagnostic(warning, "under_replicated",
 			"the next broker that is lost may take acknowledged messages with it",
 			"look at the brokers that are missing or late",
-			"topic %q has replicas out of sync in the partitions %v", topic, r.lacking))
+			"topic %q has replicas out of sync in the partitions %v", topic, r.lacking)
 	}
-	return found
 }
 
 // atGroup compares the group's offsets with the beginnings and ends of the log.
-func (c *cluster) atGroup() (found []Diagnostic) {
+func (c *cluster) atGroup() {
 	if c.group == "" || c.newest == nil {
-		return nil
+		return
 	}
 	for _, topic := range c.topics {
 		var without []int32
@@ -281,51 +282,49 @@ func (c *cluster) atGroup() (found []Diagnostic) {
 			case !committed || at.At < 0:
 				without = append(without, n)
 			case at.At < oldest:
-				found = append(found, c.diagnostic(critical, "deleted_unread",
+				c.diagnostic(critical, "deleted_unread",
 					"they were deleted before the group had read them, and the group begins where its offset reset says",
 					"keep messages for longer than the group may be stopped or late (retention.ms, retention.bytes); send those again that are missing",
 					"group %q has committed %d in %s/%d, which begins at %d: %d offsets are gone",
-					c.group, at.At, topic, n, oldest, oldest-at.At))
+					c.group, at.At, topic, n, oldest, oldest-at.At)
 			case at.At > newest:
-				found = append(found, c.diagnostic(critical, "offset_beyond_end",
+				c.diagnostic(critical, "offset_beyond_end",
 					"the partition was made anew or has lost its end; the group skips what comes, or begins where its offset reset says",
 					"reset the offsets of the group (kafka-consumer-groups.sh --reset-offsets)",
 					"group %q has committed %d in %s/%d, which ends at %d", c.group, at.At, topic, n,
-					newest))
+					newest)
 			}
 		}
 		if len(without) > 0 {
-			found = append(found, c.diagnostic(note, "no_offset",
+			c.diagnostic(note, "no_offset",
 				"the group begins there where its offset reset says: at the newest message it skips what is there before",
 				"set auto.offset.reset to earliest (OffsetOldest)",
 				"group %q has committed nothing in the partitions %v of topic %q",
-				c.group, without, topic))
+				c.group, without, topic)
 		}
 	}
-	return found
 }
 
 // atWindow asks kafkaadapter which messages may be redelivered after the window.
-func (c *cluster) atWindow() (found []Diagnostic) {
+func (c *cluster) atWindow() {
 	for _, e := range kafkaadapter.CheckWindow(c.window, c.retentions, c.lags) {
 		keeps := fmt.Sprintf("for %v", e.Retention)
 		if e.Retention < 0 {
 			keeps = "without limit"
 		}
 		if e.Retention != 0 {
-			found = append(found, c.diagnostic(warning, "window_below_retention",
+			c.diagnostic(warning, "window_below_retention",
 				"a message that is redelivered after the window (offsets reset, a replay) is taken for new, and its effect runs twice",
 				"a window above retention.ms, or retention.ms below the window; or never read from further back than the window",
 				"topic %q keeps messages %s, and their records are kept for %v", e.Topic,
-				keeps, e.Window))
+				keeps, e.Window)
 		}
 		if e.Lag > 0 {
-			found = append(found, c.diagnostic(warning, "lag_beyond_window",
+			c.diagnostic(warning, "lag_beyond_window",
 				"a duplicate that was sent later may have been recorded, and forgotten, before its first is read",
 				"a window above the lag, or more consumers",
 				"group %q has not read messages of topic %q that are older than the window (%v): the oldest is of %v ago", c.group,
-				e.Topic, e.Window, e.Lag.Round(time.Second)))
+				e.Topic, e.Window, e.Lag.Round(time.Second))
 		}
 	}
-	return found
 }

@@ -86,23 +86,13 @@ func (o *Options) flags(f *cli.Flags) {
 	}
 }
 
-// inServer and inKafka report what there is to check.
-func (o *Options) inServer() bool { return o.Server.Redis != "" || o.Server.SQL != "" }
-func (o *Options) inKafka() bool  { return o.Kafka.Given() }
-
 // check finds the first invalid flag.
 func (o *Options) check() error {
-	if !o.inServer() && !o.inKafka() && o.KafkaConfig == "" {
+	inServer, inKafka := o.Server.Redis != "" || o.Server.SQL != "", o.Kafka.Given()
+	if !inServer && !inKafka && o.KafkaConfig == "" {
 		return errors.New("--redis, --sql, --brokers or --kafka-config is missing")
 	}
-	if err := o.checkServer(); err != nil {
-		return err
-	}
-	return o.checkKafka()
-}
-
-func (o *Options) checkServer() error {
-	if o.inServer() || o.Server.Cluster {
+	if inServer || o.Server.Cluster {
 		if err := o.Server.Check(); err != nil {
 			return err
 		}
@@ -114,17 +104,15 @@ func (o *Options) checkServer() error {
 		return errors.New("--cluster-reload and --replica-reads need --cluster")
 	case o.Reload < 0:
 		return fmt.Errorf("--cluster-reload is %v; it must not be negative", o.Reload)
+	case inKafka:
+		return o.checkKafka()
+	case o.Group != "" || o.Topics != nil || o.Window != 0:
+		return errors.New("--group, --topics and --window need --brokers")
 	}
 	return nil
 }
 
 func (o *Options) checkKafka() error {
-	if !o.inKafka() {
-		if o.Group != "" || o.Topics != nil || o.Window != 0 {
-			return errors.New("--group, --topics and --window need --brokers")
-		}
-		return nil
-	}
 	if err := o.Kafka.Check(); err != nil {
 		return err
 	}
