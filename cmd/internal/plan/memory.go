@@ -1,9 +1,9 @@
 package plan
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
-	"strconv"
 	"time"
 
 	"github.com/onceward/onceward/redisadapter"
@@ -72,18 +72,6 @@ func tables(keys float64) float64 {
 	return 2 * slot * math.Exp2(math.Ceil(math.Log2(keys)))
 }
 
-// record is the size of redisadapter's record of a finished key.
-func (o *Options) record(result int) int {
-	n := recordHeader + keptSize + result
-	if o.Fingerprint {
-		n += fingerprint
-	}
-	if o.Origin {
-		n += origin
-	}
-	return n
-}
-
 // records returns the memory of keys that each have a record. name and record are the lengths of a
 // key's name and of its record.
 func records(keys float64, name, record int) float64 {
@@ -94,7 +82,7 @@ func records(keys float64, name, record int) float64 {
 // generation.
 func (o *Options) buckets(keys float64, shards, generations int) float64 {
 	generation := time.Now().UnixMilli() / max(o.Window.Milliseconds(), 1)
-	name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digits(generation)
+	name := len(fmt.Sprintf("%s:{%d}:%d", o.Prefix, shards, generation))
 	mean := keys / float64(shards)
 	sum := 0.0
 	spread := 12*math.Sqrt(mean) + 12
@@ -123,13 +111,18 @@ func poisson(n, mean float64) float64 {
 	return math.Exp(n*math.Log(mean) - mean - factorial)
 }
 
-func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
-
 // redis returns the memory of this number of keys in each generation. The layout with records has
-// one generation.
+// one generation, and records of finished keys.
 func (o *Options) redis(layout redisadapter.Layout, keys float64, shards, generations int) float64 {
 	if layout == redisadapter.Compact {
 		return o.buckets(keys, shards, generations)
 	}
-	return records(keys, len(o.Prefix)+len(":{}")+digestText, o.record(o.Result))
+	record := recordHeader + keptSize + o.Result
+	if o.Fingerprint {
+		record += fingerprint
+	}
+	if o.Origin {
+		record += origin
+	}
+	return records(keys, len(o.Prefix)+len(":{}")+digestText, record)
 }

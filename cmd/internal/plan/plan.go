@@ -2,7 +2,6 @@ package plan
 
 import (
 	"math"
-	"time"
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/redisadapter"
@@ -73,82 +72,57 @@ const (
 
 // New makes the plan.
 func New(o Options) (Plan, error) {
+	keys := math.Ceil(o.keys())
 	p := Plan{
 		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(),
-		KeysInWindow: uint64(math.Ceil(o.keys())), Spare: o.Spare,
-	}
-	for _, layout := range []redisadapter.Layout{redisadapter.Full, redisadapter.Compact} {
-		p.Redis = append(p.Redis, o.layout(layout))
+		KeysInWindow: uint64(keys), Spare: o.Spare, SQL: o.sql(),
+		Redis: []Redis{o.layout(redisadapter.Full), o.layout(redisadapter.Compact)},
 	}
 	if o.Key > 0 {
-		p.Redis = append(p.Redis, o.recipe())
+		// The usual SET NX of the key itself, with a token.
+		const token = 28
+		r := Redis{Layout: "SET NX", Keeps: "the key and a token, for comparison"}
+		r.fill(uint64(keys), records(keys, o.Key, token), o.Spare)
+		p.Redis = append(p.Redis, r)
 	}
 	for _, kind := range []bloom.Kind{bloom.Blocked, bloom.Classic} {
-		b, err := o.bloom(kind)
+		b, err := bloom.Options{Window: o.Window, Rate: p.NewRate, Kind: kind,
+			FalsePositives: o.FalsePositives}.Plan()
 		if err != nil {
 			return Plan{}, err
 		}
-		p.Bloom = append(p.Bloom, b)
+		p.Bloom = append(p.Bloom, Bloom{
+			Kind: kind.String(), Bytes: b.Bytes, BytesPerKey: round(float64(b.Bytes) / o.keys()),
+			Hashes: b.Hashes, Generations: b.Generations, FalsePositives: b.FalsePositives,
+		})
 	}
-	p.SQL = o.sql()
 	return p, nil
 }
 
 // layout is the plan for one layout. In the compact layout, keys are remembered for one to two
 // windows.
 func (o *Options) layout(layout redisadapter.Layout) Redis {
-	r := Redis{Layout: layout.String(), Keeps: keeps(layout)}
+	r := Redis{Layout: layout.String(), Keeps: "result or failure, fingerprint"}
 	keys, generations, bits := math.Ceil(o.keys()), 1, digestBits
 	among := keys // the keys that a new key can be mistaken for
 	if layout == redisadapter.Compact {
+		r.Keeps = "that it is done, as 8 bytes"
 		r.ExpectedKeys = int(math.Ceil(keys * (1 + o.Spare)))
 		r.Shards = redisadapter.Options{Layout: layout, ExpectedKeys: r.ExpectedKeys}.Shards()
 		generations, bits = 2, memberBits
 		among = 2 * keys / float64(r.Shards)
 	}
-	bytes := o.redis(layout, keys, r.Shards, generations)
-	r.Keys = uint64(keys) * uint64(generations)
-	r.fill(bytes, o.Spare)
+	r.fill(uint64(keys)*uint64(generations), o.redis(layout, keys, r.Shards, generations), o.Spare)
 	r.FalseDuplicate = math.Ldexp(among, -bits)
 	r.FalsePerYear = r.FalseDuplicate * o.newRate() * year
 	return r
 }
 
-// fill sets the fields that follow from the bytes of all keys.
-func (r *Redis) fill(bytes, spare float64) {
-	r.Bytes, r.BytesPerKey = uint64(bytes), round(bytes/float64(r.Keys))
+// fill sets the fields that follow from the number of keys and from the bytes of all of them.
+func (r *Redis) fill(keys uint64, bytes, spare float64) {
+	r.Keys, r.Bytes, r.BytesPerKey = keys, uint64(bytes), round(bytes/float64(keys))
 	r.MaxMemory = uint64(bytes*(1+spare)) + serverBase
-}
-
-func keeps(layout redisadapter.Layout) string {
-	if layout == redisadapter.Compact {
-		return "that it is done, as 8 bytes"
-	}
-	return "result or failure, fingerprint"
-}
-
-// recipe is the plan for the usual SET NX of the key itself, with a token of 28 bytes.
-func (o *Options) recipe() Redis {
-	const token = 28
-	keys := math.Ceil(o.keys())
-	r := Redis{Layout: "SET NX", Keeps: "the key and a token, for comparison", Keys: uint64(keys)}
-	r.fill(records(keys, o.Key, token), o.Spare)
-	return r
-}
-
-func (o *Options) bloom(kind bloom.Kind) (Bloom, error) {
-	p, err := bloom.Options{Window: o.Window, Rate: o.newRate(), FalsePositives: o.FalsePositives,
-		Kind: kind}.Plan()
-	if err != nil {
-		return Bloom{}, err
-	}
-	return Bloom{
-		Kind: kind.String(), Bytes: p.Bytes, BytesPerKey: round(float64(p.Bytes) / o.keys()),
-		Hashes: p.Hashes, Generations: p.Generations, FalsePositives: p.FalsePositives,
-	}, nil
 }
 
 // round keeps two decimals.
 func round(v float64) float64 { return math.Round(v*100) / 100 }
-
-func window(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

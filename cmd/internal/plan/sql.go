@@ -64,22 +64,10 @@ var engines = []engine{
 	}},
 }
 
-// perMark returns the bytes of a mark with its fingerprint and result. base is the bytes of the
-// mark alone.
-func (o *Options) perMark(e engine, base float64) float64 {
-	if o.Fingerprint {
-		base += e.fingerprint
-	}
-	if o.Result > 0 {
-		base += e.result(float64(o.Result))
-	}
-	return base
-}
-
 // sql returns the plan for each database and retention.
 func (o *Options) sql() (plans []SQL) {
+	rows := math.Ceil(o.keys())
 	for _, e := range engines {
-		rows := math.Ceil(o.keys())
 		plans = append(plans, o.table(e, "deletes", 1, math.Ceil(e.lives*rows), e.deletes))
 		if e.generations > 0 {
 			plans = append(plans, o.table(e, "generations", 2, 2*rows, e.generations))
@@ -88,8 +76,15 @@ func (o *Options) sql() (plans []SQL) {
 	return plans
 }
 
-func (o *Options) table(e engine, retention string, tables int, rows, base float64) SQL {
-	per := o.perMark(e, base)
+// table returns the plan for one retention. mark is the bytes of a mark alone, to which its
+// fingerprint and result are added.
+func (o *Options) table(e engine, retention string, tables int, rows, mark float64) SQL {
+	if o.Fingerprint {
+		mark += e.fingerprint
+	}
+	if o.Result > 0 {
+		mark += e.result(float64(o.Result))
+	}
 	return SQL{Engine: e.name, Retention: retention, Tables: tables, Rows: uint64(rows),
-		BytesPerKey: round(per), Bytes: uint64(rows * per)}
+		BytesPerKey: round(mark), Bytes: uint64(rows * mark)}
 }

@@ -56,11 +56,11 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// set here by its own.
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if !loopback.Is(r.Host) {
-		// Otherwise another site could let its own name lead here, and read this page as its own.
-		http.Error(w, "Use the address that was printed.", http.StatusMisdirectedRequest)
-		return
-	}
+	loopback.Only(http.HandlerFunc(g.enter)).ServeHTTP(w, r)
+}
+
+// enter serves a request for an address of this machine.
+func (g *gate) enter(w http.ResponseWriter, r *http.Request) {
 	if token := r.URL.Query().Get("token"); token != "" && r.URL.Path == "/" &&
 		r.Method == http.MethodGet {
 		g.byToken(w, token)
@@ -74,7 +74,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// byToken gives the browser a pass in exchange for the token. The token is then used up.
+// byToken gives the browser a pass, as a cookie, in exchange for the token. The token is then used
+// up.
 func (g *gate) byToken(w http.ResponseWriter, token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,37 +84,26 @@ func (g *gate) byToken(w http.ResponseWriter, token string) {
 			http.StatusForbidden)
 		return
 	}
-	g.pass(w, g.newPass())
+	pass := rand.Text()
+	if g.passes = append(g.passes, pass); len(g.passes) > maxPasses {
+		g.passes = g.passes[1:]
+	}
+	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	g.renew()
 	w.Header().Set("Location", "./")
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// newPass makes a pass. The caller holds the lock.
-func (g *gate) newPass() string {
-	pass := rand.Text()
-	if g.passes = append(g.passes, pass); len(g.passes) > maxPasses {
-		g.passes = g.passes[1:]
-	}
-	return pass
-}
-
-// pass sends the pass to the browser, as a cookie.
-func (g *gate) pass(w http.ResponseWriter, pass string) {
-	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true,
-		SameSite: http.SameSiteStrictMode})
-}
-
 // passed reports whether the browser has a pass.
 func (g *gate) passed(r *http.Request) bool {
 	c, err := r.Cookie(g.cookie)
-	return err == nil && g.knows(c.Value)
-}
-
-func (g *gate) knows(pass string) bool {
+	if err != nil {
+		return false
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.ContainsFunc(g.passes, func(p string) bool { return same(p, pass) })
+	return slices.ContainsFunc(g.passes, func(pass string) bool { return same(pass, c.Value) })
 }
 
 // same compares two texts in a time that does not depend on what they contain.

@@ -34,13 +34,16 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if err := store.TakeWindow(&o.Window); err != nil {
 		return err
 	}
-	logger := slog.New(slog.NewTextHandler(s.Err, nil))
-	pages, err := o.pages(store.Name, console.Options{
-		Store: store.Store, Namespace: o.Namespace, Window: o.Window, Hold: o.Hold, Logger: logger,
-		ShowError: func(err error) string {
-			return o.Server.Hide(err.Error())
-		}, AllowChanges: o.Changes,
-	})
+	options := console.Options{
+		Store: store.Store, Name: "Onceward: " + store.Name, Namespace: o.Namespace,
+		Window: o.Window, Hold: o.Hold, AllowChanges: o.Changes,
+		Logger:    slog.New(slog.NewTextHandler(s.Err, nil)),
+		ShowError: func(err error) string { return o.Server.Hide(err.Error()) },
+	}
+	if o.Changes {
+		options.Authorize = func(*http.Request) (string, error) { return cli.Operator(), nil }
+	}
+	pages, err := console.New(options)
 	if err != nil {
 		return err
 	}
@@ -49,26 +52,15 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	return o.serve(ctx, l, pages, "http://"+l.Addr().String()+"/", s)
+	return serve(ctx, l, pages, s)
 }
 
-func (o *Options) pages(name string, c console.Options) (http.Handler, error) {
-	c.Name = "Onceward: " + name
-	if o.Changes {
-		c.Authorize = func(*http.Request) (string, error) { return cli.Operator(), nil }
-	}
-	return console.New(c)
-}
-
-func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string,
-	s *cli.Streams) error {
-	first := true
+// serve prints the address of the pages, and serves them until ctx has ended.
+func serve(ctx context.Context, l net.Listener, pages http.Handler, s *cli.Streams) error {
+	before := ""
 	gated := newGate(pages, func(token string) {
-		if !first {
-			fmt.Fprint(s.Out, "for another browser: ")
-		}
-		first = false
-		fmt.Fprintf(s.Out, "%s?token=%s\n", at, token)
+		fmt.Fprintf(s.Out, "%shttp://%s/?token=%s\n", before, l.Addr(), token)
+		before = "for another browser: "
 	})
 	server := &http.Server{
 		Handler: gated, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
