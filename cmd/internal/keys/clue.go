@@ -32,10 +32,13 @@ type position struct {
 var (
 	idInText    = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
 	labelInText = regexp.MustCompile(`\blabel"?[=:]\s*("(?:[^"\\]|\\.)*"|[^\s",}]+)`)
-	topicInText = regexp.MustCompile(`\btopic"?[=:]\s*"?([\w.-]+)`)
-	partInText  = regexp.MustCompile(`\bpartition"?[=:]\s*"?(\d+)`)
-	offsetIn    = regexp.MustCompile(`\boffset"?[=:]\s*"?(\d+)`)
+	// Each of the two has a topic, a partition and an offset; fields of a line have any order.
 	whereInText = regexp.MustCompile(`^([\w.-]+)[/:](\d+)[/:@](\d+)$`)
+	fieldInText = []*regexp.Regexp{
+		regexp.MustCompile(`\btopic"?[=:]\s*"?([\w.-]+)`),
+		regexp.MustCompile(`\bpartition"?[=:]\s*"?(\d+)`),
+		regexp.MustCompile(`\boffset"?[=:]\s*"?(\d+)`),
+	}
 	prefixAlone = regexp.MustCompile(`^[0-9a-f]{4,31}$`)
 )
 
@@ -48,10 +51,8 @@ func readClue(text string) (c clue) {
 		return c
 	}
 	for _, found := range idInText.FindAllString(lower, -1) {
-		b, err := hex.DecodeString(found)
-		if err == nil {
-			c.ids = append(c.ids, driver.ID(b))
-		}
+		b, _ := hex.DecodeString(found) // as the expression says
+		c.ids = append(c.ids, driver.ID(b))
 	}
 	for _, found := range labelInText.FindAllStringSubmatch(text, -1) {
 		label := found[1]
@@ -72,7 +73,7 @@ func readPosition(text string) *position {
 	parts := whereInText.FindStringSubmatch(text)
 	if parts == nil {
 		parts = make([]string, 4)
-		for i, in := range []*regexp.Regexp{topicInText, partInText, offsetIn} {
+		for i, in := range fieldInText {
 			if found := in.FindStringSubmatch(text); found != nil {
 				parts[i+1] = found[1]
 			}
@@ -88,10 +89,7 @@ func readPosition(text string) *position {
 
 // of reports whether the message at this position made a record's newest claim. group may be empty.
 func (p *position) of(r *driver.Record, group string) bool {
-	if p == nil || r.Origin == (driver.Origin{}) || r.Origin.Partition != p.partition ||
-		r.Origin.Offset != p.offset {
-		return false
-	}
-	return group == "" ||
-		driver.Origin{Source: group + "/" + p.topic}.Digest() == r.Origin.Digest()
+	return p != nil && r.Origin != (driver.Origin{}) && r.Origin.Partition == p.partition &&
+		r.Origin.Offset == p.offset && (group == "" ||
+		driver.Origin{Source: group + "/" + p.topic}.Digest() == r.Origin.Digest())
 }

@@ -33,8 +33,7 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 	std *cli.Streams) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	e := Explanation{View: *v, Servers: []Server{}, Findings: []doctor.Diagnostic{},
-		NotKnown: []string{}}
+	e := Explanation{View: *v, NotKnown: []string{}}
 	if o.Kafka.Given() {
 		e.askBroker(ctx, o)
 	}
@@ -43,11 +42,7 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 		e.NotKnown = append(e.NotKnown, s.missing(o)...)
 	}
 	e.reason(r, o)
-	write := func() error { return e.print(std, o.what()) }
-	if o.JSON {
-		write = func() error { return cli.WriteJSON(std.Out, e) }
-	}
-	err := write()
+	err := o.write(std, e, func() error { return e.print(std, o.what()) })
 	if err == nil && r.State == driver.StateAbsent {
 		return cli.Fail(cli.No, fmt.Errorf("no record of %s was found", o.what()))
 	}
@@ -56,34 +51,27 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 
 // print writes the page for people.
 func (e *Explanation) print(s *cli.Streams, name string) error {
-	if err := e.View.print(s, name); err != nil {
-		return err
-	}
-	servers := make([]string, 0, len(e.Servers)+len(e.Findings))
-	for i := range e.Servers {
-		servers = append(servers, e.Servers[i].String())
+	err := e.View.print(s, name)
+	var servers, looked []string
+	for _, server := range e.Servers {
+		servers = append(servers, server.String())
 	}
 	for _, f := range e.Findings {
 		servers = append(servers, f.Severity+" "+f.Code+": "+f.Detail+"; "+f.Why)
 	}
-	var looked []string
 	if e.State == driver.StateAbsent.String() {
 		looked = places(e.Looked)
 	}
-	for _, part := range []struct {
-		head  string
-		lines []string
-	}{
-		{"Looked at", looked}, {"Why", e.Why}, {"Broker", e.Broker}, {"Servers", servers},
-		{"What to do", append(e.Do, e.Page)}, {"Not known", e.NotKnown},
-	} {
-		if len(part.lines) == 0 {
-			continue
-		}
-		if err := s.Lines(0, "\n"+s.Paint(cli.Bold, part.head)+"\n  "+
-			strings.Join(part.lines, "\n  ")); err != nil {
-			return err
+	part := func(head string, lines ...string) {
+		if err == nil && len(lines) > 0 {
+			err = s.Lines(0, "\n"+s.Paint(cli.Bold, head)+"\n  "+strings.Join(lines, "\n  "))
 		}
 	}
-	return nil
+	part("Looked at", looked...)
+	part("Why", e.Why...)
+	part("Broker", e.Broker...)
+	part("Servers", servers...)
+	part("What to do", append(e.Do, e.Page)...)
+	part("Not known", e.NotKnown...)
+	return err
 }

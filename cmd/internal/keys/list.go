@@ -175,14 +175,11 @@ func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) err
 	if l == nil {
 		return err
 	}
-	if o.JSON {
-		return cmp.Or(cli.WriteJSON(std.Out, l), err)
-	}
 	state := "uncertain"
 	if o.Command == "inflight" {
 		state = "in flight"
 	}
-	return cmp.Or(l.print(std, state), err)
+	return cmp.Or(o.write(std, l, func() error { return l.print(std, state) }), err)
 }
 
 // print writes a table for people.

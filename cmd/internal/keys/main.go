@@ -78,15 +78,19 @@ func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error
 	if o.Command == "explain" {
 		return s.explain(ctx, o, &v, &r, std)
 	}
-	if o.JSON {
-		err = cli.WriteJSON(std.Out, v)
-	} else {
-		err = v.print(std, o.what())
-	}
+	err = o.write(std, v, func() error { return v.print(std, o.what()) })
 	if err == nil && r.State == driver.StateAbsent {
 		return s.none(o)
 	}
 	return err
+}
+
+// write writes an answer as JSON, or for people.
+func (o *Options) write(std *cli.Streams, answer any, people func() error) error {
+	if o.JSON {
+		return cli.WriteJSON(std.Out, answer)
+	}
+	return people()
 }
 
 // confirm requires a yes.
@@ -101,16 +105,14 @@ func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams
 	return err
 }
 
-// ended is the result that resolve and forget write with --json.
-type ended struct {
-	ID  string `json:"id"`
-	Was string `json:"was"`
-	Is  string `json:"is"`
-}
-
+// report says how resolve or forget has changed a key.
 func (o *Options) report(v *View, is string, out io.Writer) error {
 	if o.JSON {
-		return cli.WriteJSON(out, ended{v.ID, v.State, is})
+		return cli.WriteJSON(out, struct {
+			ID  string `json:"id"`
+			Was string `json:"was"`
+			Is  string `json:"is"`
+		}{v.ID, v.State, is})
 	}
 	_, err := fmt.Fprintf(out, "%s: was %s, is %s\n", o.what(), v.State, is)
 	return err

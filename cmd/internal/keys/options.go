@@ -141,9 +141,9 @@ func (o *Options) keyFlags(f *cli.Flags) {
 
 // name sets the ID that the command is about.
 func (o *Options) name(operands []string) error {
-	want := 0
-	if !o.lists() && o.id == "" && o.body == "" {
-		want = 1
+	want := 1
+	if o.lists() || o.id != "" || o.body != "" {
+		want = 0
 	}
 	switch {
 	case len(operands) > want && o.body == "":
@@ -165,7 +165,7 @@ func (o *Options) name(operands []string) error {
 		if err != nil {
 			return fmt.Errorf("--body: %w", err)
 		}
-		o.Body = append([]byte{}, body...)
+		o.Body = append([]byte{}, body...) // not nil, even if the file is empty
 	}
 	switch {
 	case (o.group == "") != (o.topic == ""):
@@ -177,15 +177,13 @@ func (o *Options) name(operands []string) error {
 	}
 	o.Key = o.typed
 	err := o.derive()
-	if err != nil {
-		var input *keyspec.Error
-		if errors.As(err, &input) {
-			field := "--" + strings.ToLower(input.Field)
-			if field == "--key" {
-				field = "KEY"
-			}
-			return fmt.Errorf("%s %s", field, input.Reason)
+	var input *keyspec.Error
+	if errors.As(err, &input) {
+		field := "--" + strings.ToLower(input.Field)
+		if field == "--key" {
+			field = "KEY"
 		}
+		return fmt.Errorf("%s %s", field, input.Reason)
 	}
 	return err
 }
@@ -212,10 +210,7 @@ func (o *Options) identify() error {
 		o.prefix = text
 		return nil
 	}
-	b, err := hex.DecodeString(text)
-	if err != nil {
-		return fmt.Errorf("--id is %q, and not 32 hex digits", o.id)
-	}
+	b, _ := hex.DecodeString(text) // these are 32 hex digits
 	o.ID = driver.ID(b)
 	o.candidates = []candidate{{as: "the ID", Entry: redisadapter.Entry{ID: o.ID}}}
 	return nil
@@ -223,18 +218,16 @@ func (o *Options) identify() error {
 
 // check finds the first invalid flag.
 func (o *Options) check(operands []string) error {
-	if err := o.name(operands); err != nil {
-		return err
+	err := o.name(operands)
+	if err == nil {
+		err = o.Check()
 	}
-	if err := o.Check(); err != nil {
-		return err
-	}
-	if o.Kafka.Given() {
-		if err := o.Kafka.Check(); err != nil {
-			return err
-		}
+	if err == nil && o.Kafka.Given() {
+		err = o.Kafka.Check()
 	}
 	switch {
+	case err != nil:
+		return err
 	case o.Marks && o.Server.Redis != "":
 		return errors.New("--marks needs --sql")
 	case o.Command == "resolve" && !o.All && (o.Older != 0 || o.Label != ""):

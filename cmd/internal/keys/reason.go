@@ -49,8 +49,8 @@ func (e *Explanation) absent(o *Options) {
 		e.Do = append(e.Do, "Give a line of the program's log about it instead of KEY: the ID in it leads to the record.")
 	}
 	e.Page = pages + "runbooks/window-too-short.md"
-	for i := range e.Servers {
-		switch s := &e.Servers[i]; {
+	for _, s := range e.Servers {
+		switch {
 		case s.Evicted > 0:
 			e.Page = pages + "runbooks/evictions.md"
 		case s.Promoted:
@@ -130,16 +130,16 @@ func (e *Explanation) uncertain(o *Options) {
 // where returns the flags that lead to the same store again. Instead of an address that may contain
 // a password it returns the form of one.
 func (o *Options) where() (flags string) {
-	given := [][2]string{{"redis", address(o.Server.Redis, "URL")},
-		{"sql", address(o.Server.SQL, "DSN")}, {"prefix", o.Prefix}, {"table", o.Table},
-		{"schema", o.Schema}, {"secret-env", o.secretEnv}}
-	if o.Prefix == redisadapter.DefaultPrefix {
-		given[2][1] = ""
-	}
 	if o.Server.Cluster {
 		flags = " --cluster"
 	}
-	for _, flag := range given {
+	prefix := o.Prefix
+	if prefix == redisadapter.DefaultPrefix {
+		prefix = ""
+	}
+	for _, flag := range [][2]string{{"redis", address(o.Server.Redis, "URL")},
+		{"sql", address(o.Server.SQL, "DSN")}, {"prefix", prefix}, {"table", o.Table},
+		{"schema", o.Schema}, {"secret-env", o.secretEnv}} {
 		if flag[1] != "" {
 			flags += " --" + flag[0] + " " + flag[1]
 		}
@@ -160,8 +160,7 @@ func address(text, form string) string {
 
 // around adds to the explanation how the servers may have affected the key.
 func (e *Explanation) around() {
-	for i := range e.Servers {
-		s := &e.Servers[i]
+	for _, s := range e.Servers {
 		if s.StartedMS != nil && e.ClaimedMS != nil && *s.StartedMS < *e.ClaimedMS {
 			e.because(fmt.Sprintf("%s was started after the claim, %s ago: calls failed meanwhile, "+
 				"and writes that it had not saved are lost.", s.Name, short(*s.StartedMS)))
