@@ -246,8 +246,8 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	return dedup.Record{}, nil
 }
 
-// fits names the detail by which a listed key fits KEY: its position, its ID, or a label that begins
-// or ends with one of these, because adapters put the key at the end. It is empty if none does.
+// fits names the detail by which a listed key fits KEY, or is empty: its position, its ID, or a
+// label that begins or ends with one of the given ones. Adapters put the key at the end.
 func (o *Options) fits(e *redisadapter.Entry, labels []string) string {
 	labeled := func(text string) bool {
 		return text != "" && (strings.HasPrefix(e.Record.Label, text) ||

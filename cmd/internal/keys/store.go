@@ -49,7 +49,8 @@ type Opened struct {
 func (o *Opened) TakeWindow(window *time.Duration) error {
 	switch {
 	case o.Window != 0 && *window != 0 && *window != o.Window:
-		return fmt.Errorf("--window is %v; the keys of this layout have one of %v", *window, o.Window)
+		return fmt.Errorf("--window is %v; the keys of this layout have one of %v", *window,
+			o.Window)
 	case *window == 0:
 		*window = o.Window
 	}
@@ -103,7 +104,8 @@ func (s *store) openRedis(ctx context.Context, o *Options) error {
 	text, err := client.Get(ctx, o.Prefix+":layout").Result()
 	none := errors.Is(err, redis.Nil)
 	switch {
-	case err != nil && strings.HasPrefix(err.Error(), "MOVED"), none && server.Clustered(ctx, client):
+	case err != nil && strings.HasPrefix(err.Error(), "MOVED"),
+		none && server.Clustered(ctx, client):
 		return server.ErrClustered
 	case none:
 		return fmt.Errorf(
@@ -147,8 +149,9 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	switch set["layout"] {
 	case "full", "rich", "seen_only": // the last two are old names
 		if o.Secret != nil {
-			return opts, fmt.Errorf("--secret-env: the keys of %q have the layout %v, which needs none",
-				o.Prefix, redisadapter.Full)
+			return opts, fmt.Errorf(
+				"--secret-env: the keys of %q have the layout %v, which needs none", o.Prefix,
+				redisadapter.Full)
 		}
 		opts.Layout = redisadapter.Full
 		return opts, nil
