@@ -36,40 +36,40 @@ func (g *barrier) arm(p Point) {
 // inside.
 func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	for g.closed {
 		if err := g.wait(ctx); err != nil {
-			g.mu.Unlock()
 			return "", err
 		}
 	}
-	defer g.mu.Unlock()
-	if g.armed != "" && g.settle(ctx) {
-		point := g.armed
-		g.armed = ""
-		g.inside[key] = struct{}{}
-		return point, nil
+	var victim Point
+	if g.armed != "" {
+		victim = g.settle(ctx)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); victim == "" && err != nil {
 		return "", err
 	}
 	g.inside[key] = struct{}{}
-	return "", nil
+	return victim, nil
 }
 
-// settle closes the barrier and waits until no handler is inside. It opens the barrier again if
-// that takes too long.
-func (g *barrier) settle(ctx context.Context) bool {
+// settle closes the barrier, waits until no handler is inside, and returns the point at which the
+// next handler is to be killed. If that takes too long, or the barrier is disarmed meanwhile, settle
+// opens the barrier again and returns "".
+func (g *barrier) settle(ctx context.Context) (victim Point) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	g.closed = true
-	for len(g.inside) > 0 {
-		if g.wait(ctx) != nil {
-			g.closed = false
-			g.change()
-			return false
-		}
+	var err error
+	for g.closed = true; len(g.inside) > 0 && err == nil; {
+		err = g.wait(ctx)
 	}
-	return true
+	if err == nil && g.armed != "" {
+		victim, g.armed = g.armed, ""
+		return victim
+	}
+	g.closed = false
+	g.change()
+	return ""
 }
 
 // leave notes that key is recorded, or had no effect. It may be called more than once.

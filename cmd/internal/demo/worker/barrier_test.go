@@ -96,3 +96,23 @@ func TestUnsettledGateOpens(t *testing.T) {
 		mustEnter(t, g, "b", BeforeEffect)
 	})
 }
+
+// If the barrier is disarmed while it waits for the handlers inside, it opens. Before, it stayed
+// closed without a victim, and the worker handled nothing more.
+func TestDisarmedWhileSettling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newBarrier()
+		mustEnter(t, g, "a", "")
+		g.arm(AfterEffect)
+		entered := make(chan Point, 1)
+		go func() {
+			p, _ := g.enter(t.Context(), "b")
+			entered <- p
+		}()
+		synctest.Wait()
+		g.arm("")
+		g.leave("a")
+		assert.Equal(t, Point(""), <-entered)
+		mustEnter(t, g, "c", "")
+	})
+}
