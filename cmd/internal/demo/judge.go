@@ -3,25 +3,35 @@ package demo
 import (
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/onceward/onceward/cmd/internal/demo/stream"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
-// doubling is an id whose effect happened more than once.
-type doubling struct {
+// crash is a worker that was killed.
+type crash struct {
+	worker string
+	point  worker.Point
+	id     string // of the message at which it was killed
+	at     time.Duration
+}
+
+// deviation is an id whose effect did not happen exactly once.
+type deviation struct {
 	id    string
 	times int
-	// crashes are the crashes between the effect of this id and its record.
+	// crashes can explain it. They are the crashes between the effect of this id and its record, or
+	// before the effect if that never happened.
 	crashes []crash
 }
 
-// unexplained is how many of the extra effects no crash explains.
-func (d doubling) unexplained() int { return max(0, d.times-1-len(d.crashes)) }
-
-// loss is an id that never had its effect.
-type loss struct {
-	id      string
-	crashes []crash // before the effect of this id
+// unexplained is how many extra or missing effects no crash explains.
+func (d deviation) unexplained() int {
+	if d.times == 0 {
+		return max(0, 1-len(d.crashes))
+	}
+	return max(0, d.times-1-len(d.crashes))
 }
 
 // judgment is what the ledger shows about one composition.
@@ -29,36 +39,32 @@ type judgment struct {
 	composition worker.Composition
 	unique      int
 	effects     int
-	lost        []loss
-	doubled     []doubling
+	lost        []deviation
+	doubled     []deviation
 	// strange are ids that are in the ledger but were never produced.
 	strange []string
 }
 
-// judge compares the produced ids with the ledger.
-func judge(c worker.Composition, produced []string, ledger map[string]int,
+// judge compares the produced messages with the ledger.
+func judge(c worker.Composition, produced []stream.Message, ledger map[string]int,
 	crashes []crash) judgment {
 	v := judgment{composition: c}
 	at := func(p worker.Point, id string) []crash {
-		var found []crash
-		for _, c := range crashes {
-			if c.point == p && c.id == id {
-				found = append(found, c)
-			}
-		}
-		return found
+		return slices.DeleteFunc(slices.Clone(crashes), func(c crash) bool {
+			return c.point != p || c.id != id
+		})
 	}
 	known := make(map[string]bool, len(produced))
-	for _, id := range produced {
-		if known[id] {
+	for _, m := range produced {
+		if known[m.ID] {
 			continue
 		}
-		known[id] = true
-		switch n := ledger[id]; {
+		known[m.ID] = true
+		switch n := ledger[m.ID]; {
 		case n == 0:
-			v.lost = append(v.lost, loss{id, at(worker.BeforeEffect, id)})
+			v.lost = append(v.lost, deviation{m.ID, 0, at(worker.BeforeEffect, m.ID)})
 		case n > 1:
-			v.doubled = append(v.doubled, doubling{id, n, at(worker.AfterEffect, id)})
+			v.doubled = append(v.doubled, deviation{m.ID, n, at(worker.AfterEffect, m.ID)})
 		}
 	}
 	v.unique = len(known)
@@ -85,7 +91,7 @@ func (v judgment) unexplained() int {
 func (v judgment) kept() bool {
 	switch v.composition {
 	case worker.Atomic:
-		return len(v.lost)+len(v.doubled)+len(v.strange) == 0
+		return v.clean()
 	case worker.Claimed:
 		return len(v.lost)+v.unexplained()+len(v.strange) == 0
 	}

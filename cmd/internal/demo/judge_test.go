@@ -6,8 +6,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/onceward/onceward/cmd/internal/demo/stream"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
+
+func produced(ids ...string) []stream.Message {
+	messages := make([]stream.Message, len(ids))
+	for i, id := range ids {
+		messages[i].ID = id
+	}
+	return messages
+}
 
 func TestJudge(t *testing.T) {
 	before := func(id string) crash {
@@ -59,7 +68,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// "a" was produced twice
-			v := judge(test.comp, []string{"a", "b", "a"}, test.ledger, test.crashes)
+			v := judge(test.comp, produced("a", "b", "a"), test.ledger, test.crashes)
 			got := [...]int{v.unique, len(v.lost), len(v.doubled), v.unexplained(), len(v.strange)}
 			want := [...]int{2, test.lost, test.doubled, test.unexplained, test.strange}
 			assert.Equal(t, want, got,
@@ -85,7 +94,7 @@ func TestReport(t *testing.T) {
 	for _, c := range []worker.Composition{worker.Atomic, worker.Claimed, worker.Naive} {
 		count := map[string]int{"pay-1": 2, "pay-3": 3, "ghost": 1}
 		columns = append(columns,
-			column{judgment: judge(c, []string{"pay-1", "pay-2", "pay-3"}, count, crashes),
+			column{judgment: judge(c, produced("pay-1", "pay-2", "pay-3"), count, crashes),
 				tally: newTally()})
 	}
 	var out strings.Builder
@@ -113,7 +122,7 @@ func TestReportCutsLongLists(t *testing.T) {
 		ids[i] = strings.Repeat("x", i+1)
 	}
 	var out strings.Builder
-	details(&out, column{judgment: judge(worker.Atomic, ids, nil, nil), tally: newTally()})
+	details(&out, column{judgment: judge(worker.Atomic, produced(ids...), nil, nil), tally: newTally()})
 	n := strings.Count(out.String(), "\n")
 	assert.Equal(t, maxDetails+1, n, "%d lines:\n%s", n, out.String())
 	assert.Contains(t, out.String(), "and 5 more", "%d lines:\n%s", n, out.String())

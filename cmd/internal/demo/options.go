@@ -79,6 +79,7 @@ func (o *Options) flags(f *cli.Flags) {
 
 // check finds the first invalid flag.
 func (o *Options) check() error {
+	_, port, err := net.SplitHostPort(o.Listen)
 	switch {
 	case o.Messages < 1 || o.Messages > maxMessages:
 		return fmt.Errorf("--messages is %d; 1 to %d are possible", o.Messages, maxMessages)
@@ -90,15 +91,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("--takes is %v; 1s to 1h are possible", o.Takes)
 	case o.given("takes") && o.Takes >= o.Timeout:
 		return fmt.Errorf("--takes is %v, which leaves nothing of --timeout, %v", o.Takes, o.Timeout)
-	case o.given("listen") && !ofThisMachine(o.Listen):
+	case o.given("listen") && (err != nil || port == "" || !loopback.Is(o.Listen)):
 		return fmt.Errorf("--listen is %q; a host:port of this machine is possible, such as 127.0.0.1:8080: the console asks nobody who they are", o.Listen)
 	case o.Timeout < time.Second:
 		return fmt.Errorf("--timeout is %v; at least 1s is needed", o.Timeout)
 	}
 	return nil
-}
-
-func ofThisMachine(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	return err == nil && port != "" && loopback.Is(address)
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
@@ -32,7 +30,6 @@ type process struct {
 // notice is what a supervisor learns about a process: an event, or its end.
 type notice struct {
 	from  *process
-	at    time.Time
 	event worker.Event
 	// ended reports that the process is gone. err is the reason, or nil if the process left when
 	// asked.
@@ -42,9 +39,8 @@ type notice struct {
 
 // startProcess runs the program's hidden worker command. It sends notices to out, and the caller
 // must read them up to the one whose field ended is true.
-func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, error) {
-	p := &process{name: cfg.Name, said: new(cli.LastOutput)}
-	p.slot = strings.TrimRight(cfg.Name, "'")
+func startProcess(exe, slot string, cfg worker.Config, out chan<- notice) (*process, error) {
+	p := &process{name: cfg.Name, slot: slot, said: new(cli.LastOutput)}
 	p.cmd = exec.Command(exe, WorkerCommand) //nolint:noctx // it is ended by stop and kill, never by surprise
 	p.cmd.Stderr = p.said
 	var err error
@@ -66,14 +62,7 @@ func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, e
 	return p, nil
 }
 
-func (p *process) send(v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = p.stdin.Write(append(line, '\n'))
-	return err
-}
+func (p *process) send(v any) error { return json.NewEncoder(p.stdin).Encode(v) }
 
 // listen ends when the process does.
 func (p *process) listen(stdout io.Reader, out chan<- notice) {
@@ -81,7 +70,7 @@ func (p *process) listen(stdout io.Reader, out chan<- notice) {
 	for scan.Scan() {
 		var e worker.Event
 		if json.Unmarshal(scan.Bytes(), &e) == nil {
-			out <- notice{from: p, at: time.Now(), event: e}
+			out <- notice{from: p, event: e}
 		}
 	}
 	_, _ = io.Copy(io.Discard, stdout) // the scanner stops at a line that is too long
@@ -89,7 +78,7 @@ func (p *process) listen(stdout io.Reader, out chan<- notice) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", p.name, err, p.said)
 	}
-	out <- notice{from: p, at: time.Now(), ended: true, err: err}
+	out <- notice{from: p, ended: true, err: err}
 }
 
 // stop asks the process to finish what it runs, commit, and leave the group.

@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,81 +17,68 @@ type column struct {
 	took time.Duration
 }
 
-var titles = map[worker.Composition]string{
-	worker.Atomic:  "Atomic",
-	worker.Claimed: "Claimed",
-	worker.Naive:   "SET NX",
-}
-
-var explanations = map[worker.Composition]string{
-	worker.Atomic:  "record and effect in one SQL transaction (sqladapter.MarkTx)",
-	worker.Claimed: "lease and record in Redis, effect elsewhere",
-	worker.Naive:   "the usual SET NX with a time to live before the effect, DEL on an error",
+// texts are the words about a composition. The last says where a worker was killed after the
+// effect.
+var texts = map[worker.Composition]struct{ title, explanation, afterEffect string }{
+	worker.Atomic: {"Atomic", "record and effect in one SQL transaction (sqladapter.MarkTx)",
+		"after the commit, before the offset"},
+	worker.Claimed: {"Claimed", "lease and record in Redis, effect elsewhere",
+		"between effect and record"},
+	worker.Naive: {"SET NX",
+		"the usual SET NX with a time to live before the effect, DEL on an error",
+		"after the effect"},
 }
 
 // where describes in words where a worker was killed.
 func (c crash) where(comp worker.Composition) string {
-	switch {
-	case c.point == worker.BeforeEffect:
+	if c.point == worker.BeforeEffect {
 		return "before the effect"
-	case comp == worker.Claimed:
-		return "between effect and record"
-	case comp == worker.Atomic:
-		return "after the commit, before the offset"
 	}
-	return "after the effect"
+	return texts[comp].afterEffect
 }
 
 // line is a row of the report. An optional row is left out if all its values are zero.
 type line struct {
 	label    string
-	value    func(column) string
+	value    any
 	optional bool
 }
 
-func number(f func(column) int) func(column) string {
-	return func(c column) string { return strconv.Itoa(f(c)) }
-}
-
-func cause(why driver.Cause, label string) line {
-	return line{label, number(func(c column) int { return c.skipped[why] }), true}
-}
-
-var lines = []line{
-	{"delivered", number(func(c column) int { return c.delivered }), false},
-	{"unique ids", number(func(c column) int { return c.unique }), false},
-	{"effects in the ledger", number(func(c column) int { return c.effects }), false},
-	{"duplicates skipped", number(func(c column) int { return c.duplicates() }), false},
-	cause(driver.ProducerRetry, "  producer retry"),
-	cause(driver.RebalanceReplay, "  replay after crash or rebalance"),
-	cause(driver.BrokerRedelivery, "  broker redelivery"),
-	cause(driver.KeyReuse, "  key reuse"),
-	cause("other_source", "  another topic or group"),
-	{"given back or died with a worker", number(column.unfinished), true},
-	{"waited for another worker's lease", number(func(c column) int { return c.waited }), true},
-	{"leases lost by a live worker", number(func(c column) int { return c.lostLeases }), true},
-	{"workers killed (SIGKILL)", number(func(c column) int { return len(c.crashes) }), false},
-	{"  before the effect", number(func(c column) int {
-		return c.crashesAt(worker.BeforeEffect)
-	}), false},
-	{"  after it, before record or offset", number(func(c column) int {
-		return c.crashesAt(worker.AfterEffect)
-	}), false},
-	{"rebalances", number(func(c column) int { return c.rebalances() }), false},
-	{"lost", number(func(c column) int { return len(c.lost) }), false},
-	{"doubled", number(func(c column) int { return len(c.doubled) }), false},
-	{"  explained by a crash", number(func(c column) int {
-		return len(c.doubled) - c.unexplainedIDs()
-	}), true},
-	{"  unexplained", number(func(c column) int { return c.unexplainedIDs() }), false},
-	{"ids that nobody produced", number(func(c column) int { return len(c.strange) }), true},
-	{"promise", func(c column) string { return c.outcome() }, false},
-	{"time", func(c column) string { return fmt.Sprintf("%.1fs", c.took.Seconds()) }, false},
+// lines are the rows of the report, with the values of one column.
+func (c column) lines() []line {
+	unexplained := c.unexplainedIDs()
+	return []line{
+		{"delivered", c.events[worker.Delivered], false},
+		{"unique ids", c.unique, false},
+		{"effects in the ledger", c.effects, false},
+		{"duplicates skipped", c.events[worker.Skipped], false},
+		{"  producer retry", c.skipped[driver.ProducerRetry], true},
+		{"  replay after crash or rebalance", c.skipped[driver.RebalanceReplay], true},
+		{"  broker redelivery", c.skipped[driver.BrokerRedelivery], true},
+		{"  key reuse", c.skipped[driver.KeyReuse], true},
+		{"  another topic or group", c.skipped["other_source"], true},
+		{"given back or died with a worker", c.unfinished(), true},
+		{"waited for another worker's lease", c.events[worker.Waiting], true},
+		{"leases lost by a live worker", c.events[worker.LeaseLost], true},
+		{"workers killed (SIGKILL)", len(c.crashes), false},
+		{"  before the effect", c.crashesAt(worker.BeforeEffect), false},
+		{"  after it, before record or offset", c.crashesAt(worker.AfterEffect), false},
+		{"rebalances", c.rebalances(), false},
+		{"lost", len(c.lost), false},
+		{"doubled", len(c.doubled), false},
+		{"  explained by a crash", len(c.doubled) - unexplained, true},
+		{"  unexplained", unexplained, false},
+		{"ids that nobody produced", len(c.strange), true},
+		{"promise", c.outcome(), false},
+		{"time", fmt.Sprintf("%.1fs", c.took.Seconds()), false},
+	}
 }
 
 // unfinished is how many deliveries did not finish: they were given back at a rebalance, or their
 // worker died.
-func (c column) unfinished() int { return max(0, c.delivered-c.duplicates()-c.effects) }
+func (c column) unfinished() int {
+	return max(0, c.events[worker.Delivered]-c.events[worker.Skipped]-c.effects)
+}
 
 func (c column) unexplainedIDs() int {
 	n := 0
@@ -114,6 +100,17 @@ func (c column) outcome() string {
 	return "BROKEN"
 }
 
+// report writes the table, the ids with unusual effects, and a sentence about each composition.
+func report(w io.Writer, columns []column) {
+	fmt.Fprintln(w)
+	table(w, columns)
+	fmt.Fprintln(w)
+	for _, c := range columns {
+		details(w, c)
+	}
+	conclusions(w, columns)
+}
+
 const (
 	labelWidth  = 36
 	columnWidth = 12
@@ -123,16 +120,17 @@ const (
 func table(w io.Writer, columns []column) {
 	rule := strings.Repeat("-", labelWidth+columnWidth*len(columns))
 	fmt.Fprintf(w, "%-*s", labelWidth, "")
-	for _, c := range columns {
-		fmt.Fprintf(w, "%*s", columnWidth, titles[c.composition])
+	values := make([][]line, len(columns))
+	for i, c := range columns {
+		fmt.Fprintf(w, "%*s", columnWidth, texts[c.composition].title)
+		values[i] = c.lines()
 	}
 	fmt.Fprintf(w, "\n%s\n", rule)
-	for _, l := range lines {
+	for row, l := range values[0] {
 		cells, zero := "", true
-		for _, c := range columns {
-			v := l.value(c)
-			zero = zero && v == "0"
-			cells += fmt.Sprintf("%*s", columnWidth, v)
+		for _, lines := range values {
+			zero = zero && lines[row].value == 0
+			cells += fmt.Sprintf("%*v", columnWidth, lines[row].value)
 		}
 		if l.optional && zero {
 			continue
@@ -151,61 +149,85 @@ const maxDetails = 20
 func details(w io.Writer, c column) {
 	var all []string
 	for _, d := range c.doubled {
-		all = append(all, fmt.Sprintf("%s had its effect %d times: %s", d.id,
-			d.times, c.because(d.crashes, c.otherwise(d))))
+		all = append(all,
+			fmt.Sprintf("%s had its effect %d times: %s", d.id, d.times, c.because(d)))
 	}
-	for _, l := range c.lost {
-		all = append(all, fmt.Sprintf("%s is lost: %s",
-			l.id, c.because(l.crashes, unlessCrashed(l.crashes))))
+	for _, d := range c.lost {
+		all = append(all, fmt.Sprintf("%s is lost: %s", d.id, c.because(d)))
 	}
 	for _, id := range c.strange {
 		all = append(all, id+" had an effect, and nobody produced it")
 	}
-	for i, text := range all {
-		if i == maxDetails {
-			fmt.Fprintf(w, "%s: ... and %d more\n", titles[c.composition], len(all)-i)
-			return
-		}
-		fmt.Fprintf(w, "%s: %s\n", titles[c.composition], text)
+	if more := len(all) - maxDetails; more > 0 {
+		all = append(all[:maxDetails], fmt.Sprintf("... and %d more", more))
+	}
+	for _, text := range all {
+		fmt.Fprintf(w, "%s: %s\n", texts[c.composition].title, text)
 	}
 }
 
-// because returns a text that lists the crashes, followed by the text otherwise.
-func (c column) because(crashes []crash, otherwise string) string {
+// conclusions writes a sentence for each column about what it shows.
+func conclusions(w io.Writer, columns []column) {
+	for _, c := range columns {
+		fmt.Fprintf(w, "%s %s.\n", texts[c.composition].title, c.finding())
+	}
+}
+
+// because returns a text that lists the crashes that explain a deviation, and says if they do not
+// suffice. The usual pattern deletes its key after any error, although a call that a rebalance has
+// cut off may have had its effect.
+func (c column) because(d deviation) string {
 	var parts []string
-	for _, k := range crashes {
+	for _, k := range d.crashes {
 		parts = append(parts, fmt.Sprintf("%s was killed at %.1fs %s", k.worker, k.at.Seconds(),
 			k.where(c.composition)))
 	}
-	if otherwise != "" {
-		parts = append(parts, otherwise)
+	switch {
+	case d.unexplained() == 0:
+	case c.composition == worker.Naive && d.times > 0:
+		parts = append(parts, "no crash: its DEL after an error forgot an effect that had landed")
+	default:
+		parts = append(parts, "UNEXPLAINED")
 	}
 	return strings.Join(parts, "; ")
 }
 
-func unlessCrashed(crashes []crash) string {
-	if len(crashes) == 0 {
-		return "UNEXPLAINED"
-	}
-	return ""
+// Result is what --json writes about one composition.
+type Result struct {
+	Composition string `json:"composition"`
+	Kept        bool   `json:"kept"` // also true for the usual pattern, which promises nothing
+	Delivered   int    `json:"delivered"`
+	Unique      int    `json:"unique_ids"`
+	Effects     int    `json:"effects"`
+	Duplicates  int    `json:"duplicates_skipped"`
+	Killed      int    `json:"workers_killed"`
+	Rebalances  int    `json:"rebalances"`
+	// Lost and Doubled are ids. Unexplained is how many extra effects the kills do not explain.
+	Lost        []string `json:"lost"`
+	Doubled     []string `json:"doubled"`
+	Unexplained int      `json:"unexplained"`
+	Strange     []string `json:"not_produced"`
+	Seconds     float64  `json:"seconds"`
 }
 
-// otherwise returns the reason why an id has more effects than crashes explain, or "". The usual
-// pattern deletes its key after any error, although a call that a rebalance has cut off may have
-// had its effect.
-func (c column) otherwise(d doubling) string {
-	switch {
-	case d.unexplained() == 0:
-		return ""
-	case c.composition == worker.Naive:
-		return "no crash: its DEL after an error forgot an effect that had landed"
+func results(columns []column) []Result {
+	ids := func(deviations []deviation) []string {
+		all := make([]string, len(deviations))
+		for i, d := range deviations {
+			all[i] = d.id
+		}
+		return all
 	}
-	return "UNEXPLAINED"
-}
-
-// conclusions returns a sentence for each column about what it shows.
-func conclusions(w io.Writer, columns []column) {
-	for _, c := range columns {
-		fmt.Fprintf(w, "%s %s.\n", titles[c.composition], c.finding())
+	all := make([]Result, len(columns))
+	for i, c := range columns {
+		all[i] = Result{
+			Composition: texts[c.composition].title, Kept: c.kept(),
+			Delivered: c.events[worker.Delivered], Unique: c.unique, Effects: c.effects,
+			Duplicates: c.events[worker.Skipped], Killed: len(c.crashes),
+			Rebalances: c.rebalances(), Lost: ids(c.lost), Doubled: ids(c.doubled),
+			Unexplained: c.unexplained(), Strange: append([]string{}, c.strange...),
+			Seconds: c.took.Seconds(),
+		}
 	}
+	return all
 }

@@ -15,13 +15,14 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Location says where a ledger is. The parent sends it to the workers.
-type Location struct {
-	// File is the SQLite database.
-	File string
-	// Table is the name of the ledger; its marks are in Table + "_marks".
-	Table string
-}
+// Table is the table of effects. The marks of the Atomic composition are in Table + "_marks".
+const Table = "effects"
+
+const ddl = `
+CREATE TABLE effects (seq INTEGER PRIMARY KEY AUTOINCREMENT, composition TEXT NOT NULL,
+	id TEXT NOT NULL, worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL,
+	generation INTEGER NOT NULL);
+CREATE INDEX effects_by_id ON effects (composition, id); -- not unique`
 
 // Row is one effect of a message, with its worker and delivery.
 type Row struct {
@@ -34,9 +35,8 @@ type Row struct {
 
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
-	// DB holds the table, for transactions of the caller.
-	DB *sql.DB
-	at Location
+	// DB holds the table, for transactions of the caller. Close closes it.
+	*sql.DB
 }
 
 // Queryer runs a statement: a *sql.DB or a *sql.Tx.
@@ -45,9 +45,9 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Open opens the ledger without touching the database.
-func Open(p Location) (*Ledger, error) {
-	db, err := sql.Open("sqlite", "file:"+p.File+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
+// Open opens the ledger in a SQLite file without touching the file.
+func Open(file string) (*Ledger, error) {
+	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
 		"&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
@@ -56,46 +56,36 @@ func Open(p Location) (*Ledger, error) {
 	// busy handler. The timeout is for the other processes.
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
-	return &Ledger{DB: db, at: p}, nil
+	return &Ledger{db}, nil
 }
 
 // Create makes the table of effects.
 func (l *Ledger) Create(ctx context.Context) error {
-	for _, ddl := range []string{
-		`CREATE TABLE ` + l.at.Table + ` (seq INTEGER PRIMARY KEY AUTOINCREMENT, composition TEXT NOT NULL, id TEXT NOT NULL,
-			worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL, generation INTEGER NOT NULL)`,
-		// not unique
-		`CREATE INDEX ` + l.at.Table + `_by_id ON ` + l.at.Table + ` (composition, id)`,
-	} {
-		if _, err := l.DB.ExecContext(ctx, ddl); err != nil {
-			return fmt.Errorf("ledger: create: %w", err)
-		}
+	if _, err := l.ExecContext(ctx, ddl); err != nil {
+		return fmt.Errorf("ledger: create: %w", err)
 	}
 	return nil
 }
 
-// Close closes the connections.
-func (l *Ledger) Close() error { return l.DB.Close() }
-
 // Marks returns the marks that the Atomic composition keeps next to the ledger.
-func (l *Ledger) Marks(namespace string) (*sqladapter.Ledger, error) {
+func Marks(namespace string) (*sqladapter.Ledger, error) {
 	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: namespace,
-		Table: l.at.Table + "_marks"})
+		Table: Table + "_marks"})
 }
 
 // Append writes one effect.
-func (l *Ledger) Append(ctx context.Context, q Queryer, composition string, r Row) error {
-	_, err := q.ExecContext(ctx, `INSERT INTO `+l.at.Table+
-		` (composition, id, worker, part, pos, generation) VALUES ($1, $2, $3, $4, $5, $6)`,
+func Append(ctx context.Context, q Queryer, composition string, r Row) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO effects
+		(composition, id, worker, part, pos, generation) VALUES ($1, $2, $3, $4, $5, $6)`,
 		composition, r.ID, r.Worker, r.Partition, r.Offset, r.Generation)
 	return err
 }
 
 // First returns the first effect of an id, and false if there is none.
-func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (Row, bool, error) {
+func First(ctx context.Context, q Queryer, composition, id string) (Row, bool, error) {
 	r := Row{ID: id}
-	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM `+l.at.Table+
-		` WHERE composition = $1 AND id = $2 ORDER BY seq LIMIT 1`, composition, id).
+	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM effects
+		WHERE composition = $1 AND id = $2 ORDER BY seq LIMIT 1`, composition, id).
 		Scan(&r.Worker, &r.Partition, &r.Offset, &r.Generation)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, false, nil
@@ -105,8 +95,8 @@ func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (
 
 // Count returns the number of effects of every id.
 func (l *Ledger) Count(ctx context.Context, composition string) (map[string]int, error) {
-	rows, err := l.DB.QueryContext(ctx, `SELECT id, COUNT(*) FROM `+l.at.Table+
-		` WHERE composition = $1 GROUP BY id`, composition)
+	rows, err := l.QueryContext(ctx,
+		`SELECT id, COUNT(*) FROM effects WHERE composition = $1 GROUP BY id`, composition)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: count: %w", err)
 	}

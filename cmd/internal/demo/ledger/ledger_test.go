@@ -8,13 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func sqlite(t *testing.T) Location {
-	return Location{File: filepath.Join(t.TempDir(), "ledger.db"), Table: "effects"}
-}
-
-func open(t *testing.T, p Location) *Ledger {
+func open(t *testing.T, file string) *Ledger {
 	t.Helper()
-	l, err := Open(p)
+	l, err := Open(file)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, l.Close())
@@ -25,20 +21,20 @@ func open(t *testing.T, p Location) *Ledger {
 // TestLedger: the ledger takes an id twice, returns the first, and keeps compositions apart; a
 // second process sees the rows of the first.
 func TestLedger(t *testing.T) {
-	ctx, at := t.Context(), sqlite(t)
+	ctx, at := t.Context(), filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, at)
 	require.NoError(t, l.Create(ctx))
 	first := Row{ID: "a", Worker: "w1", Partition: 3, Offset: 1 << 40, Generation: 7}
 	for _, r := range []Row{first, {ID: "a", Worker: "w2"}, {ID: "b", Worker: "w2"}} {
-		require.NoError(t, l.Append(ctx, l.DB, "atomic", r))
+		require.NoError(t, Append(ctx, l.DB, "atomic", r))
 	}
-	require.NoError(t, l.Append(ctx, l.DB, "claimed", Row{ID: "a", Worker: "w1"}))
+	require.NoError(t, Append(ctx, l.DB, "claimed", Row{ID: "a", Worker: "w1"}))
 	other := open(t, at)
-	got, ok, err := other.First(ctx, other.DB, "atomic", "a")
+	got, ok, err := First(ctx, other.DB, "atomic", "a")
 	require.NoError(t, err, "First = %+v, %v, %v; want %+v", got, ok, err, first)
 	assert.True(t, ok, "First = %+v, %v, %v; want %+v", got, ok, err, first)
 	assert.Equal(t, first, got, "First = %+v, %v, %v; want %+v", got, ok, err, first)
-	_, ok, err = other.First(ctx, other.DB, "claimed", "b")
+	_, ok, err = First(ctx, other.DB, "claimed", "b")
 	require.NoError(t, err, "First of an id without effect = %v, %v", ok, err)
 	assert.False(t, ok, "First of an id without effect = %v, %v", ok, err)
 	for composition, want := range map[string]map[string]int{"atomic": {"a": 2, "b": 1},
@@ -47,7 +43,7 @@ func TestLedger(t *testing.T) {
 		require.NoError(t, err, "Count(%s) = %v, %v; want %v", composition, got, err, want)
 		assert.Equal(t, want, got, "Count(%s) = %v, %v; want %v", composition, got, err, want)
 	}
-	marks, err := l.Marks("ns")
+	marks, err := Marks("ns")
 	require.NoError(t, err)
 	require.NoError(t, marks.Migrate(ctx, l.DB))
 }

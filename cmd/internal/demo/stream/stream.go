@@ -60,35 +60,29 @@ func Payments(n int, seed uint64) []Record {
 // within the next few messages, a Late in the last tenth.
 func Make(records []Record, cfg Config) []Message {
 	rnd := rand.New(rand.NewPCG(cfg.Seed, 2))
-	repeat := func() bool { return rnd.IntN(100) < cfg.Duplicates }
+	repeats := func() bool { return rnd.IntN(100) < cfg.Duplicates }
+	soon := func(i int) int { return min(i+rnd.IntN(8), len(records)-1) }
 	due := make(map[int][]Message) // by index of the record that they follow
 	var out []Message
 	for i, r := range records {
 		m := Message{Record: r, Partition: partition(r.Key, cfg.Partitions)}
 		out = append(out, m)
-		if repeat() {
-			at := soon(rnd, i, len(records))
-			due[at] = append(due[at], m.again(Retry, 0, cfg.Partitions))
+		again := func(kind Kind, after int, shift int32) {
+			m := Message{r, (m.Partition + shift) % cfg.Partitions, kind}
+			due[after] = append(due[after], m)
 		}
-		if repeat() && cfg.Partitions > 1 {
-			at := soon(rnd, i, len(records))
-			due[at] = append(due[at],
-				m.again(Moved, 1+rnd.Int32N(cfg.Partitions-1), cfg.Partitions))
+		if repeats() {
+			again(Retry, soon(i), 0)
 		}
-		if i < len(records)/2 && repeat() {
-			at := len(records) - 1 - rnd.IntN(1+len(records)/10)
-			due[at] = append(due[at], m.again(Late, 0, cfg.Partitions))
+		if repeats() && cfg.Partitions > 1 {
+			again(Moved, soon(i), 1+rnd.Int32N(cfg.Partitions-1))
+		}
+		if i < len(records)/2 && repeats() {
+			again(Late, len(records)-1-rnd.IntN(1+len(records)/10), 0)
 		}
 		out = append(out, due[i]...)
 	}
 	return out
-}
-
-func soon(rnd *rand.Rand, i, n int) int { return min(i+rnd.IntN(8), n-1) }
-
-func (m Message) again(kind Kind, shift, partitions int32) Message {
-	m.Kind, m.Partition = kind, (m.Partition+shift)%partitions
-	return m
 }
 
 // partition returns the partition of an entity. The demo computes it itself, because it also puts
@@ -97,13 +91,4 @@ func partition(key string, n int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))
 	return int32(h.Sum32() % uint32(n)) // n is a small positive number
-}
-
-// Unique returns how many ids are among the messages.
-func Unique(messages []Message) int {
-	ids := make(map[string]bool, len(messages))
-	for _, m := range messages {
-		ids[m.ID] = true
-	}
-	return len(ids)
 }

@@ -2,8 +2,8 @@ package worker
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -12,69 +12,54 @@ import (
 
 // runAtomic consumes with record and effect in one transaction.
 func (w *worker) runAtomic(ctx context.Context) error {
-	marks, err := w.ledger.Marks(w.cfg.Namespace)
+	marks, err := ledger.Marks(w.cfg.Namespace)
 	if err != nil {
 		return err
 	}
-	cfg := w.adapterConfig(func(ctx context.Context, m *kafkaadapter.Message) error {
-		key := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
-		victim, err := w.barrier.enter(ctx, key)
+	return w.consume(ctx, nil, func(ctx context.Context, m *kafkaadapter.Message) error {
+		victim, err := w.barrier.enter(ctx, m)
 		if err != nil {
 			return err
 		}
-		defer w.barrier.leave(key)
-		first, err := w.atomically(ctx, marks, m, victim)
-		if victim != "" { // a victim that is still alive had a duplicate, or failed
-			w.barrier.failed(key, victim)
-		}
-		if err == nil && first {
-			w.send(Event{Kind: Effected, ID: m.ID})
-		}
-		return err
+		defer w.barrier.leave(m, victim)
+		return w.atomically(ctx, marks, m, victim)
 	})
-	cfg.Unclaimed = true
-	return w.consume(ctx, cfg)
 }
 
 // atomically is the handler that a user would write, plus the points where the demo kills it. A
-// Ledger of marks has no Observer, so atomically notifies the parent's Observer itself. It reports
-// whether the message was the first of its id.
+// Ledger of marks has no Observer, so atomically notifies the parent's Observer itself.
 func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *kafkaadapter.Message,
-	victim Point) (bool, error) {
-	tx, err := w.ledger.DB.BeginTx(ctx, nil)
+	victim Point) error {
+	tx, err := w.ledger.BeginTx(ctx, nil)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing; else the handler has failed already
 
 	if w.cfg.Fault != SkipRecord {
 		mark, err := marks.MarkTx(ctx, tx, m.ID)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !mark.First() {
-			cause, err := w.whyDuplicate(ctx, tx, m, m.ID)
-			if err != nil {
-				return false, err
+			cause, err := w.duplicate(ctx, tx, m)
+			if err == nil {
+				w.notify(HookClaimed,
+					dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
 			}
-			w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
-			w.notify(HookClaimed,
-				dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
-			return false, nil
+			return err
 		}
 		w.notify(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
 	}
 	w.stand(victim, BeforeEffect, m.ID)
-	if !w.faulty() {
-		if err := w.ledger.Append(ctx, tx, string(Atomic),
-			w.row(m, m.ID)); err != nil {
-			return false, err
-		}
+	if err := w.effect(ctx, tx, m); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return false, err
+		return err
 	}
 	w.notify(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
+	w.send(Event{Kind: Effected, ID: m.ID})
 	w.stand(victim, AfterEffect, m.ID)
-	return true, nil
+	return nil
 }

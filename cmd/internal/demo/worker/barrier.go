@@ -14,14 +14,14 @@ const settleTime = 3 * time.Second
 // effect, and it must.
 type barrier struct {
 	mu      sync.Mutex
-	inside  map[string]struct{} // entered, and neither recorded nor failed
+	inside  map[any]struct{} // entered, and neither recorded nor failed
 	armed   Point
 	closed  bool
 	changed chan struct{} // closed and replaced at every change
 }
 
 func newBarrier() *barrier {
-	return &barrier{inside: make(map[string]struct{}), changed: make(chan struct{})}
+	return &barrier{inside: make(map[any]struct{}), changed: make(chan struct{})}
 }
 
 // arm makes the next handler that enters the victim.
@@ -34,7 +34,7 @@ func (g *barrier) arm(p Point) {
 // enter lets the handler of key in when no victim is inside. It returns the point at which this
 // handler is to be killed, or "". If it returns an error, which is that of ctx, the handler is not
 // inside.
-func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
+func (g *barrier) enter(ctx context.Context, key any) (Point, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.closed {
@@ -54,8 +54,8 @@ func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
 }
 
 // settle closes the barrier, waits until no handler is inside, and returns the point at which the
-// next handler is to be killed. If that takes too long, or the barrier is disarmed meanwhile, settle
-// opens the barrier again and returns "".
+// next handler is to be killed. If that takes too long, or the barrier is disarmed meanwhile,
+// settle opens the barrier again and returns "".
 func (g *barrier) settle(ctx context.Context) (victim Point) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -72,17 +72,10 @@ func (g *barrier) settle(ctx context.Context) (victim Point) {
 	return ""
 }
 
-// leave notes that key is recorded, or had no effect. It may be called more than once.
-func (g *barrier) leave(key string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.inside, key)
-	g.change()
-}
-
-// failed notes that key had no effect. If its handler was the victim at point p, the barrier opens
-// and is armed again.
-func (g *barrier) failed(key string, p Point) {
+// leave notes that the handler of key is recorded, or had no effect. It may be called more than
+// once. A victim that leaves is still alive, because it had no effect: then p is its point, the
+// barrier opens, and is armed again. For any other handler p is "".
+func (g *barrier) leave(key any, p Point) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.inside, key)

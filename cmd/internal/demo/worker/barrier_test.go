@@ -40,11 +40,11 @@ func TestVictimIsAlone(t *testing.T) {
 				others <- err
 			}()
 		}
-		g.leave("a")
-		g.leave("a") // twice: a record and a lost lease can both be told
+		g.leave("a", "")
+		g.leave("a", "") // twice: a record and a lost lease can both be told
 		synctest.Wait()
 		require.Empty(t, victim, "the victim runs while another is not recorded")
-		g.leave("b")
+		g.leave("b", "")
 		synctest.Wait()
 		require.Len(t, victim, 1, "%d victims run, want 1; %d others do, want 0", len(victim),
 			len(others))
@@ -70,12 +70,12 @@ func TestFailedVictimIsReplaced(t *testing.T) {
 	g := newBarrier()
 	g.arm(BeforeEffect)
 	mustEnter(t, g, "duplicate", BeforeEffect)
-	g.failed("duplicate", BeforeEffect)
+	g.leave("duplicate", BeforeEffect)
 	mustEnter(t, g, "next", BeforeEffect)
-	g.failed("next", BeforeEffect)
+	g.leave("next", BeforeEffect)
 	g.arm("") // disarmed
 	mustEnter(t, g, "another", "")
-	g.failed("another", "")
+	g.leave("another", "")
 	assert.Empty(t, g.inside, "%d are inside", len(g.inside))
 }
 
@@ -91,8 +91,8 @@ func TestUnsettledGateOpens(t *testing.T) {
 		waited := time.Since(began)
 		assert.Equal(t, settleTime, waited, "waited %v for the stuck one, want %v", waited,
 			settleTime)
-		g.leave("stuck")
-		g.leave("a")
+		g.leave("stuck", "")
+		g.leave("a", "")
 		mustEnter(t, g, "b", BeforeEffect)
 	})
 }
@@ -111,7 +111,7 @@ func TestDisarmedWhileSettling(t *testing.T) {
 		}()
 		synctest.Wait()
 		g.arm("")
-		g.leave("a")
+		g.leave("a", "")
 		assert.Equal(t, Point(""), <-entered)
 		mustEnter(t, g, "c", "")
 	})

@@ -26,23 +26,27 @@ func (w *worker) runClaimed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := dedup.New(w.broken(store), dedup.Config{
+	var keys dedup.Store = store
+	if w.cfg.Fault == SkipRecord {
+		keys = forgetful{store}
+	}
+	left := func(e dedup.Event) { w.barrier.leave(e.ID, "") }
+	d, err := dedup.New(keys, dedup.Config{
 		Namespace: w.cfg.Namespace,
 		Window:    w.cfg.Window,
 		LeaseTTL:  w.cfg.Lease,
 		Observer: telemetry.Join(w.observer(), dedup.Observer{
-			Ended:      func(e dedup.Event) { w.barrier.leave(barrierKey(e.ID)) },
-			LeaseLost:  w.leaseLost,
-			StoreError: func(e dedup.Event) { w.send(Event{Kind: Warning, Text: e.Err.Error()}) },
+			Ended: left, LeaseLost: left,
+			StoreError: func(e dedup.Event) { w.warn(e.Err) },
+		}, dedup.Observer{
+			LeaseLost: func(dedup.Event) { w.send(Event{Kind: LeaseLost}) },
 		}),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
 	}
-	cfg := w.adapterConfig(w.claimed)
-	cfg.Deduper = d
-	err = w.consume(ctx, cfg)
+	err = w.consume(ctx, d, w.claimed)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	return errors.Join(err, d.Close(closing))
@@ -55,43 +59,24 @@ func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 	if err != nil {
 		return dedup.Permanent(err)
 	}
-	key := barrierKey(id)
-	victim, err := w.barrier.enter(ctx, key)
+	victim, err := w.barrier.enter(ctx, id)
 	if err != nil {
 		return err
 	}
 	w.stand(victim, BeforeEffect, m.ID)
-	if !w.faulty() {
-		// A canceled insert may still have landed. To record "failed" would then be wrong, and the
-		// effect would run again.
-		err := w.ledger.Append(context.WithoutCancel(ctx), w.ledger.DB, string(Claimed),
-			w.row(m, m.ID))
-		if err != nil {
-			w.barrier.failed(key, victim)
-			return err
-		}
+	// A canceled insert may still have landed. To record "failed" would then be wrong, and the
+	// effect would run again.
+	if err := w.effect(context.WithoutCancel(ctx), w.ledger, m); err != nil {
+		w.barrier.leave(id, victim)
+		return err
 	}
 	w.send(Event{Kind: Effected, ID: m.ID})
 	w.stand(victim, AfterEffect, m.ID)
 	return nil
 }
 
-func (w *worker) leaseLost(e dedup.Event) {
-	w.barrier.leave(barrierKey(e.ID))
-	w.send(Event{Kind: LeaseLost})
-}
-
-func barrierKey(id driver.ID) string { return string(id[:]) }
-
-// broken wraps the store of a worker with a fault, which the demo must detect. With SkipRecord, the
-// store reports every success as written, but writes none.
-func (w *worker) broken(s dedup.Store) dedup.Store {
-	if w.cfg.Fault != SkipRecord {
-		return s
-	}
-	return forgetful{s}
-}
-
+// forgetful is the store of a worker with the fault SkipRecord, which the demo must detect. It
+// reports every success as written, but writes none.
 type forgetful struct{ dedup.Store }
 
 // Finish implements dedup.Store.

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -34,19 +33,18 @@ func saramaConfig(session time.Duration) *sarama.Config {
 // handlers, and the adapter does not pass them on.
 type reportingGroup struct {
 	sarama.ConsumerGroup
-	send       func(Event)
-	generation *atomic.Int32
+	worker *worker
 }
 
 // Consume implements sarama.ConsumerGroup.
 func (g reportingGroup) Consume(ctx context.Context, topics []string,
 	h sarama.ConsumerGroupHandler) error {
-	return g.ConsumerGroup.Consume(ctx, topics, reportingHandler{h, g})
+	return g.ConsumerGroup.Consume(ctx, topics, reportingHandler{h, g.worker})
 }
 
 type reportingHandler struct {
 	sarama.ConsumerGroupHandler
-	group reportingGroup
+	worker *worker
 }
 
 // Setup implements sarama.ConsumerGroupHandler.
@@ -55,8 +53,8 @@ func (h reportingHandler) Setup(s sarama.ConsumerGroupSession) error {
 	for _, partitions := range s.Claims() {
 		n += len(partitions)
 	}
-	h.group.generation.Store(s.GenerationID())
-	h.group.send(Event{Kind: Assigned, Generation: s.GenerationID(), Partitions: n})
+	h.worker.generation.Store(s.GenerationID())
+	h.worker.send(Event{Kind: Assigned, Generation: s.GenerationID(), Partitions: n})
 	return h.ConsumerGroupHandler.Setup(s)
 }
 
@@ -66,5 +64,5 @@ func (w *worker) openGroup(c *sarama.Config) (reportingGroup, error) {
 	if err != nil {
 		return reportingGroup{}, fmt.Errorf("join %s: %w", w.cfg.Group, err)
 	}
-	return reportingGroup{group, w.send, &w.generation}, nil
+	return reportingGroup{group, w}, nil
 }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -28,13 +27,13 @@ func (w *worker) runNaive(ctx context.Context) error {
 	}
 	go func() { // ends when Close closes the channel
 		for err := range group.Errors() {
-			w.groupError(err)
+			w.warn(err)
 		}
 	}()
 	for ctx.Err() == nil {
 		if err := group.Consume(ctx, []string{w.cfg.Topic}, &naiveHandler{w, client}); err != nil &&
 			ctx.Err() == nil {
-			w.groupError(err)
+			w.warn(err)
 			if errors.Is(err, sarama.ErrClosedConsumerGroup) {
 				break
 			}
@@ -44,7 +43,7 @@ func (w *worker) runNaive(ctx context.Context) error {
 }
 
 type naiveHandler struct {
-	w     *worker
+	*worker
 	redis redis.UniversalClient
 }
 
@@ -61,58 +60,43 @@ func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 		select {
 		case <-s.Context().Done():
 			return nil
-		case m, ok := <-c.Messages():
+		case message, ok := <-c.Messages():
 			if !ok {
 				return nil
 			}
-			h.w.delivered(kafkasarama.Message(m))
+			m := kafkasarama.Message(message)
+			m.ID = h.delivered(m)
 			if err := h.handle(s.Context(), m); err != nil {
-				h.w.groupError(err)
+				h.warn(err)
 				return nil // not marked: it is redelivered after the next rebalance
 			}
-			s.MarkMessage(m, "")
+			s.MarkMessage(message, "")
 		}
 	}
 }
 
 // handle is the usual pattern, with the points where a worker is killed.
-func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) error {
-	w := h.w
-	id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))
-	place := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
-	victim, err := w.barrier.enter(ctx, place)
+func (h *naiveHandler) handle(ctx context.Context, m *kafkaadapter.Message) error {
+	victim, err := h.barrier.enter(ctx, m)
 	if err != nil {
 		return err
 	}
-	defer w.barrier.leave(place)
+	defer h.barrier.leave(m, victim)
 
-	key := w.cfg.Namespace + ":" + id
-	began := time.Now()
-	fresh, err := h.redis.SetNX(ctx, key, began.UnixMilli(), w.cfg.Window).Result()
-	if err != nil || !fresh {
-		w.barrier.failed(place, victim)
-		return errors.Join(err, h.reportSkipped(ctx, m, id, err == nil))
+	key := h.cfg.Namespace + ":" + m.ID
+	fresh, err := h.redis.SetNX(ctx, key, time.Now().UnixMilli(), h.cfg.Window).Result()
+	if err != nil {
+		return err
 	}
-	w.stand(victim, BeforeEffect, id)
-	row := w.row(kafkasarama.Message(m), id)
-	if err := w.ledger.Append(ctx, w.ledger.DB, string(Naive), row); err != nil {
-		w.barrier.failed(place, victim)
+	if !fresh {
+		_, err := h.duplicate(ctx, h.ledger, m)
+		return err
+	}
+	h.stand(victim, BeforeEffect, m.ID)
+	if err := h.effect(ctx, h.ledger, m); err != nil {
 		return errors.Join(err, h.redis.Del(context.WithoutCancel(ctx), key).Err())
 	}
-	w.send(Event{Kind: Effected, ID: id})
-	w.stand(victim, AfterEffect, id)
-	return nil
-}
-
-func (h *naiveHandler) reportSkipped(ctx context.Context, m *sarama.ConsumerMessage, id string,
-	skipped bool) error {
-	if !skipped {
-		return nil
-	}
-	cause, err := h.w.whyDuplicate(ctx, h.w.ledger.DB, kafkasarama.Message(m), id)
-	if err != nil {
-		return err
-	}
-	h.w.send(Event{Kind: Skipped, ID: id, Cause: cause})
+	h.send(Event{Kind: Effected, ID: m.ID})
+	h.stand(victim, AfterEffect, m.ID)
 	return nil
 }

@@ -3,10 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Hook names a hook of dedup.Observer.
@@ -21,17 +19,20 @@ const (
 	HookStoreError Hook = "store_error"
 )
 
+// hooks are the fields of an Observer by their names.
+func hooks(o *dedup.Observer) map[Hook]*func(dedup.Event) {
+	return map[Hook]*func(dedup.Event){
+		HookClaimed: &o.Claimed, HookEnded: &o.Ended, HookUncertain: &o.Uncertain,
+		HookLeaseLost: &o.LeaseLost, HookStoreError: &o.StoreError,
+	}
+}
+
 // Observed carries a dedup.Event to the parent, where it outlives the worker.
 type Observed struct {
-	Hook      Hook           `json:"hook"`
-	Outcome   driver.Outcome `json:"outcome,omitempty"`
-	Cause     driver.Cause   `json:"cause,omitempty"`
-	Age       time.Duration  `json:"age,omitempty"`
-	Attempt   int            `json:"attempt,omitempty"`
-	State     driver.State   `json:"state,omitempty"`
-	Cached    bool           `json:"cached,omitempty"`
-	Err       string         `json:"err,omitempty"`
-	Retryable bool           `json:"retryable,omitempty"`
+	Hook      Hook
+	Event     dedup.Event // without Err
+	Err       string
+	Retryable bool
 }
 
 // notify forwards an event, if the parent wants events.
@@ -39,47 +40,40 @@ func (w *worker) notify(h Hook, e dedup.Event) {
 	if !w.cfg.Observe {
 		return
 	}
-	o := Observed{Hook: h, Outcome: e.Outcome, Cause: e.Cause, Age: e.Age, Attempt: e.Attempt,
-		State: e.State, Cached: e.Cached}
+	o := Observed{Hook: h, Event: e}
+	o.Event.Err = nil // an error has no JSON
 	if e.Err != nil {
 		o.Err, o.Retryable = e.Err.Error(), dedup.CanRetry(e.Err) || dedup.OutcomeUnknown(e.Err)
 	}
-	w.send(Event{Kind: HookCalled, Observed: &o})
+	w.send(Event{Kind: HookCalled, Observed: o})
 }
 
 // observer returns an Observer that forwards its calls.
-func (w *worker) observer() dedup.Observer {
+func (w *worker) observer() (o dedup.Observer) {
 	if !w.cfg.Observe {
-		return dedup.Observer{}
+		return o
 	}
-	hook := func(h Hook) func(dedup.Event) { return func(e dedup.Event) { w.notify(h, e) } }
-	return dedup.Observer{
-		Claimed: hook(HookClaimed), Ended: hook(HookEnded), Uncertain: hook(HookUncertain),
-		LeaseLost: hook(HookLeaseLost), StoreError: hook(HookStoreError),
+	for name, hook := range hooks(&o) {
+		*hook = func(e dedup.Event) { w.notify(name, e) }
 	}
+	return o
 }
 
 // Replay calls the hook that was called in the worker.
-func (o *Observed) Replay(to dedup.Observer) error {
-	hooks := map[Hook]func(dedup.Event){
-		HookClaimed: to.Claimed, HookEnded: to.Ended, HookUncertain: to.Uncertain,
-		HookLeaseLost: to.LeaseLost, HookStoreError: to.StoreError,
-	}
-	hook, known := hooks[o.Hook]
+func (o Observed) Replay(to dedup.Observer) error {
+	hook, known := hooks(&to)[o.Hook]
 	if !known {
 		return fmt.Errorf("unknown hook %q", o.Hook)
 	}
-	if hook == nil {
+	if *hook == nil {
 		return nil
 	}
-	e := dedup.Event{Outcome: o.Outcome, Cause: o.Cause, Age: o.Age, Attempt: o.Attempt,
-		State: o.State, Cached: o.Cached}
 	if o.Err != "" {
-		e.Err = errors.New(o.Err)
+		o.Event.Err = errors.New(o.Err)
 		if !o.Retryable {
-			e.Err = dedup.Permanent(e.Err)
+			o.Event.Err = dedup.Permanent(o.Event.Err)
 		}
 	}
-	hook(e)
+	(*hook)(o.Event)
 	return nil
 }

@@ -26,7 +26,7 @@ func TestHookCalled(t *testing.T) {
 		HookStoreError: {Err: dedup.ErrUnknown},
 	} {
 		var line bytes.Buffer
-		w := &worker{cfg: Config{Observe: true}, send: (&sender{out: &line}).send}
+		w := &worker{cfg: Config{Observe: true}, send: sender(&line)}
 		call(t, w.observer(), hook, event)
 		var e Event
 		require.NoError(t, json.Unmarshal(line.Bytes(), &e), "%v: %v", hook, line.Bytes())
@@ -45,7 +45,7 @@ func TestHookCalled(t *testing.T) {
 		err := e.Observed.Replay(dedup.Observer{})
 		assert.NoError(t, err, "%s, and nobody wants to know: %v", hook, err)
 	}
-	assert.Error(t, (&Observed{Hook: "other"}).Replay(dedup.Observer{}),
+	assert.Error(t, Observed{Hook: "other"}.Replay(dedup.Observer{}),
 		"an unknown hook is no error")
 }
 

@@ -1,9 +1,10 @@
 // Package worker is one consumer of the demo. It runs in a process of its own, so that it can be
 // killed for real.
 //
-// Its parent writes JSON lines to its standard input: first a Config, then Commands. If the input
-// ends, the parent is gone, and the worker ends. The worker writes Events, one JSON line each, to
-// its standard output. SIGTERM asks it to finish its messages, commit and leave.
+// Its parent writes JSON lines to its standard input: first a Config, then Points. A Point asks the
+// worker to stop there in its next effect, where the parent kills it; the empty Point cancels that.
+// If the input ends, the parent is gone, and the worker ends. The worker writes Events, one JSON
+// line each, to its standard output. SIGTERM asks it to finish its messages, commit and leave.
 package worker
 
 import (
@@ -12,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -46,8 +46,6 @@ const (
 type Fault string
 
 const (
-	// NoFault is a correct worker.
-	NoFault Fault = ""
 	// SkipRecord runs the effect and pretends to have recorded it.
 	SkipRecord Fault = "record"
 	// SkipEffect sometimes records a message without its effect.
@@ -64,19 +62,11 @@ type Config struct {
 	Session     time.Duration // timeout of the group's sessions
 	Redis       []string      // one server, or nodes of a Cluster
 	Namespace   string        // of keys and marks
-	Ledger      ledger.Location
+	Ledger      string        // the file
 	Window      time.Duration
 	Lease       time.Duration
 	Fault       Fault
 	Observe     bool // whether to send HookCalled events
-}
-
-// Command is a later line for a worker.
-type Command struct {
-	// Arm asks the worker to stop at this point of its next effect, where the parent kills it.
-	Arm Point `json:",omitempty"`
-	// Disarm cancels Arm.
-	Disarm bool `json:",omitempty"`
 }
 
 // EventKind says what has happened.
@@ -112,21 +102,16 @@ type Event struct {
 	Generation int32        `json:"generation,omitempty"`
 	Partitions int          `json:"partitions,omitempty"`
 	Text       string       `json:"text,omitempty"`
-	Observed   *Observed    `json:"observed,omitempty"`
+	Observed   Observed     `json:"observed,omitzero"`
 }
 
 // sender writes each event in one write, so that a kill never cuts an event in two.
-type sender struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (s *sender) send(e Event) {
-	line, err := json.Marshal(e)
-	if err != nil {
-		return // cannot happen: an Event is strings and numbers
+func sender(out io.Writer) func(Event) {
+	var mu sync.Mutex
+	encoder := json.NewEncoder(out)
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = encoder.Encode(e) // obey notices on standard input that the parent is gone
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = s.out.Write(append(line, '\n')) // obey notices on standard input that the parent is gone
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/rcrowley/go-metrics"
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
@@ -51,14 +51,10 @@ func Main(in io.Reader, out, errOut io.Writer) int {
 }
 
 func run(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	line, err := lines.ReadBytes('\n')
+	input := json.NewDecoder(in)
+	w := &worker{send: sender(out), barrier: newBarrier()}
+	err := input.Decode(&w.cfg)
 	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
-	}
-	s := &sender{out: out}
-	w := &worker{send: s.send, barrier: newBarrier()}
-	if err := json.Unmarshal(line, &w.cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
 	if w.ledger, err = ledger.Open(w.cfg.Ledger); err != nil {
@@ -67,7 +63,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer w.ledger.Close() //nolint:errcheck // nothing is buffered in it
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go w.obey(lines, cancel)
+	go w.obey(input, cancel)
 	switch w.cfg.Composition {
 	case Atomic:
 		return w.runAtomic(ctx)
@@ -79,27 +75,31 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return fmt.Errorf("unknown composition %q", w.cfg.Composition)
 }
 
-// obey reads commands until the parent is gone. It ends only with the process, because a read of
+// obey reads points until the parent is gone. It ends only with the process, because a read of
 // standard input cannot be canceled.
-func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
+func (w *worker) obey(input *json.Decoder, cancel context.CancelFunc) {
 	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
+		var p Point
+		if input.Decode(&p) != nil {
 			cancel()
 			time.AfterFunc(exitTime, func() { os.Exit(1) })
 			return
 		}
-		var c Command
-		if err := json.Unmarshal(line, &c); err == nil && (c.Arm != "" || c.Disarm) {
-			w.barrier.arm(c.Arm)
-		}
+		w.barrier.arm(p)
 	}
 }
 
-// adapterConfig is what Atomic and Claimed have in common.
-func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
-	return kafkaadapter.Config{
-		Handler:  h,
+// consume runs the adapter until ctx ends. Without a Deduper the handler records the messages.
+func (w *worker) consume(ctx context.Context, d *dedup.Deduper, h kafkaadapter.Handler) error {
+	metrics.UseNilMetrics = true // nobody reads sarama's metrics here
+	c := saramaConfig(w.cfg.Session)
+	client, err := sarama.NewClient(w.cfg.Kafka, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	a, err := kafkasarama.New(client, w.cfg.Group, kafkaadapter.Config{
+		Deduper: d, Unclaimed: d == nil, Handler: h,
 		Logger:   slog.New(slog.DiscardHandler), // the worker reports events instead
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
 		// The adapter claims the messages that it holds, and renews each claim three times per
@@ -108,31 +108,14 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{
-			Delivered: w.delivered,
+			Delivered: func(m *kafkaadapter.Message) { w.delivered(m) },
 			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
 			Skipped: func(m *kafkaadapter.Message, cause driver.Cause, _ time.Duration) {
 				w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
 			},
-			GroupError: w.groupError,
+			GroupError: w.warn,
 		},
-	}
-}
-
-func (w *worker) delivered(m *kafkaadapter.Message) {
-	id, _ := kafkaadapter.DefaultID()(m)
-	w.send(Event{Kind: Delivered, ID: id})
-}
-
-// consume runs the adapter until ctx ends.
-func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
-	metrics.UseNilMetrics = true // nobody reads sarama's metrics here
-	c := saramaConfig(w.cfg.Session)
-	client, err := sarama.NewClient(w.cfg.Kafka, c)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	a, err := kafkasarama.New(client, w.cfg.Group, cfg)
+	})
 	if err != nil {
 		return err
 	}
@@ -146,12 +129,44 @@ func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
 	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
 }
 
-func (w *worker) groupError(err error) { w.send(Event{Kind: Warning, Text: err.Error()}) }
+// delivered reports a message that came from the broker, and returns its id.
+func (w *worker) delivered(m *kafkaadapter.Message) string {
+	id, _ := kafkaadapter.DefaultID()(m)
+	w.send(Event{Kind: Delivered, ID: id})
+	return id
+}
 
-// row is the row in the ledger for the effect of a message.
-func (w *worker) row(m *kafkaadapter.Message, id string) ledger.Row {
-	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
-		Generation: w.generation.Load()}
+func (w *worker) warn(err error) { w.send(Event{Kind: Warning, Text: err.Error()}) }
+
+// duplicate reports a duplicate with its cause, which it finds in the effect of the first message.
+// It checks causes in the order of a Deduper. The Atomic and Naive compositions keep no origin, but
+// the ledger does.
+func (w *worker) duplicate(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message) (
+	driver.Cause, error) {
+	first, ok, err := ledger.First(ctx, q, string(w.cfg.Composition), m.ID)
+	if err != nil {
+		return "", err
+	}
+	cause := driver.BrokerRedelivery
+	switch {
+	case !ok || first.Partition != m.Partition || first.Offset != m.Offset:
+		cause = driver.ProducerRetry
+	case first.Generation != w.generation.Load():
+		cause = driver.RebalanceReplay
+	}
+	w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
+	return cause, nil
+}
+
+// effect adds the effect of a message to the ledger, unless the fault SkipEffect leaves it out. The
+// Naive composition promises nothing, so it is never broken on purpose.
+func (w *worker) effect(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message) error {
+	if w.cfg.Fault == SkipEffect && w.cfg.Composition != Naive && w.effects.Add(1)%5 == 0 {
+		return nil
+	}
+	return ledger.Append(ctx, q, string(w.cfg.Composition), ledger.Row{ID: m.ID,
+		Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
+		Generation: w.generation.Load()})
 }
 
 // stand is called when the handler of id is at the point at. If that is point, this handler is the
@@ -163,9 +178,4 @@ func (w *worker) stand(at, point Point, id string) {
 	}
 	w.send(Event{Kind: Reached, Point: point, ID: id})
 	select {}
-}
-
-// faulty reports whether the fault SkipEffect makes the worker leave this effect out.
-func (w *worker) faulty() bool {
-	return w.cfg.Fault == SkipEffect && w.effects.Add(1)%5 == 0
 }

@@ -34,15 +34,17 @@ func endOf(in string, rest io.Reader) io.Reader {
 	return rest
 }
 
-// TestWhyDuplicate agrees with how a Deduper explains duplicates.
-func TestWhyDuplicate(t *testing.T) {
-	l, err := ledger.Open(ledger.Location{File: t.TempDir() + "/ledger.db", Table: "effects"})
+// TestDuplicate agrees with how a Deduper explains duplicates.
+func TestDuplicate(t *testing.T) {
+	l, err := ledger.Open(t.TempDir() + "/ledger.db")
 	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // the test has ended
 	require.NoError(t, l.Create(t.Context()))
-	w := &worker{ledger: l, cfg: Config{Composition: Atomic}}
+	var sent []Event
+	w := &worker{ledger: l, cfg: Config{Composition: Atomic},
+		send: func(e Event) { sent = append(sent, e) }}
 	w.generation.Store(5)
-	require.NoError(t, l.Append(t.Context(), l.DB, string(Atomic),
+	require.NoError(t, ledger.Append(t.Context(), l, string(Atomic),
 		ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}))
 	for _, test := range []struct {
 		name       string
@@ -57,9 +59,10 @@ func TestWhyDuplicate(t *testing.T) {
 		{"another partition", 6, 2, 10, driver.ProducerRetry},
 	} {
 		w.generation.Store(test.generation)
-		m := &kafkaadapter.Message{Partition: test.partition, Offset: test.offset}
-		got, err := w.whyDuplicate(t.Context(), l.DB, m, "a")
+		m := &kafkaadapter.Message{ID: "a", Partition: test.partition, Offset: test.offset}
+		got, err := w.duplicate(t.Context(), l, m)
 		require.NoError(t, err, test.name)
 		assert.Equal(t, test.want, got, test.name)
+		assert.Equal(t, Event{Kind: Skipped, ID: "a", Cause: test.want}, sent[len(sent)-1])
 	}
 }
