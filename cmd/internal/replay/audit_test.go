@@ -29,7 +29,7 @@ func TestAudit(t *testing.T) {
 	for range 2 {
 		var l View
 		require.NoError(t, d.Decode(&l))
-		assert.Equal(t, "sent", l.Fate)
+		assert.Equal(t, fateSent, l.Fate)
 	}
 	var counts map[string]any
 	require.NoError(t, d.Decode(&counts))

@@ -18,67 +18,55 @@ const (
 // span is a range of offsets; to is not in it.
 type span struct{ from, to int64 }
 
-// finished holds which offsets of a partition are done: all offsets below next, and those in ahead.
-type finished struct {
-	next  int64
-	ahead []span // sorted, with gaps between each other and after next
-}
+// finished holds which offsets of a partition are done. The first span begins at 0 and ends at the
+// offset to commit. The others are ahead of it, sorted and with gaps.
+type finished []span
+
+// next is the first offset that is not done.
+func (p finished) next() int64 { return p[0].to }
 
 // has reports whether an offset is done.
-func (p *finished) has(offset int64) bool {
-	return offset < p.next || slices.ContainsFunc(p.ahead, func(s span) bool {
-		return s.from <= offset && offset < s.to
-	})
+func (p finished) has(offset int64) bool {
+	return slices.ContainsFunc(p, func(s span) bool { return s.from <= offset && offset < s.to })
 }
 
 // with returns p with the offsets added, and leaves p unchanged.
-func (p *finished) with(from, to int64) finished {
+func (p finished) with(from, to int64) finished {
 	if from >= to {
-		return *p
+		return p
 	}
+	var out finished
 	added := span{from, to}
-	out := finished{next: p.next}
-	for _, s := range p.ahead {
-		if s.to < added.from || added.to < s.from {
-			out.ahead = append(out.ahead, s)
-			continue
+	for _, s := range p {
+		switch {
+		case s.to < added.from:
+			out = append(out, s)
+		case added.to < s.from:
+			out, added = append(out, added), s
+		default:
+			added = span{min(s.from, added.from), max(s.to, added.to)}
 		}
-		added = span{min(s.from, added.from), max(s.to, added.to)}
 	}
-	if added.from <= out.next {
-		out.next = max(out.next, added.to)
-		return out
-	}
-	at := slices.IndexFunc(out.ahead, func(s span) bool { return s.from > added.from })
-	if at < 0 {
-		at = len(out.ahead)
-	}
-	out.ahead = slices.Insert(out.ahead, at, added)
-	return out
+	return append(out, added)
 }
 
-// text is the metadata of the committed offset. For each span it has two numbers: how many offsets
-// are left out between the span before, or the committed offset, and this span, and how long the
-// span is. An example: "onceward-replay/1 2+5 1+1".
-func (p *finished) text() string {
-	if len(p.ahead) == 0 {
+// text is the metadata of the committed offset. For each span ahead it has two numbers: how many
+// offsets are left out between the span before and this span, and how long this span is. An
+// example: "onceward-replay/1 2+5 1+1".
+func (p finished) text() string {
+	if len(p) == 1 {
 		return ""
 	}
-	b := []byte(finishedHeader)
-	at := p.next
-	for _, s := range p.ahead {
-		b = append(b, ' ')
-		b = strconv.AppendInt(b, s.from-at, 10)
-		b = append(b, '+')
-		b = strconv.AppendInt(b, s.to-s.from, 10)
-		at = s.to
+	text := []byte(finishedHeader)
+	for i, s := range p[1:] {
+		text = fmt.Appendf(text, " %d+%d", s.from-p[i].to, s.to-s.from)
 	}
-	return string(b)
+	return string(text)
 }
 
 // parseFinished reads a committed offset and its metadata.
 func parseFinished(next int64, text string) (finished, error) {
-	p := finished{next: next}
+	p := finished{{0, next}}
 	if text == "" {
 		return p, nil
 	}
@@ -97,7 +85,7 @@ func parseFinished(next int64, text string) (finished, error) {
 		if !ok || err1 != nil || err2 != nil || a == 0 || b == 0 || from < at || to < from {
 			return p, foreign
 		}
-		p.ahead = append(p.ahead, span{from, to})
+		p = append(p, span{from, to})
 		at = to
 	}
 	return p, nil

@@ -80,10 +80,6 @@ func (o *Options) flags(f *cli.Flags) {
 	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
 	f.Require("brokers", "topic", "redis", "namespace", "window")
 	f.Setting("namespace", "window")
-	o.selectFlags(f)
-}
-
-func (o *Options) selectFlags(f *cli.Flags) {
 	f.BoolVarP(&o.DryRun, "dry-run", "n", false,
 		"show what would be done, change and commit nothing")
 	f.IntVar(&o.Max, "max", 0, "send at most this `number` of messages (default all)")

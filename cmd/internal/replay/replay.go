@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
@@ -33,12 +37,12 @@ var errEnough = errors.New("--max messages have been sent")
 
 // run replays. When ctx ends, it finishes the message that it works on, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
-	r, err := open(ctx, o, s)
-	if err != nil {
+	r := &run{Options: o, out: s.Out, errOut: s.Err, lock: ctx, count: make(map[fate]int)}
+	defer r.close()
+	if err := r.open(ctx); err != nil {
 		return err
 	}
-	defer r.close()
-	err = r.watched(ctx)
+	err := r.run(ctx)
 	r.summary()
 	if n := r.count[fateSent]; n > 0 {
 		cli.Audit(s.Err, "replay", "topic", o.Topic, "group", o.Group, "sent", n)
@@ -54,76 +58,61 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 
 // run is one run of the command.
 type run struct {
-	options *Options
-	out     io.Writer
-	errOut  io.Writer
-	seen    bool // out is a terminal too: the user sees out and errOut together
-	kafka   *kafka
-	store   *store
-	parts   []*part
-	lock    context.Context // ends when the lock is lost: another run may begin
-	unlock  func()
-	count   map[fate]int
-	meter   *progress.Meter
+	*Options
+	out    io.Writer
+	errOut io.Writer
+	seen   bool // out is a terminal too: the user sees out and errOut together
+	meter  *progress.Meter
+
+	client   *kgo.Client
+	admin    *kadm.Client
+	producer kafkaadapter.Producer
+	parts    []*part
+	redis    redis.UniversalClient
+	dedup    *dedup.Deduper  // of the consumer
+	lock     context.Context // ends when the lock is lost: another run may begin
+	closers  []func()
+
+	count map[fate]int
 }
 
 // open connects to everything and finds out what there is to do.
-func open(ctx context.Context, o *Options, s *cli.Streams) (_ *run, err error) {
+func (r *run) open(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	r := &run{options: o, out: s.Out, errOut: s.Err, lock: ctx, unlock: func() {},
-		count: make(map[fate]int)}
-	defer func() {
-		if err != nil {
-			r.close()
+	if err := r.openKafka(opening); err != nil {
+		return err
+	}
+	if err := r.openStore(opening); err != nil {
+		return err
+	}
+	if !r.DryRun {
+		if err := r.acquire(ctx); err != nil {
+			return err
 		}
-	}()
-	if r.kafka, err = openKafka(opening, o); err != nil {
-		return nil, err
 	}
-	if r.store, err = openStore(opening, o); err != nil {
-		return nil, err
-	}
-	if !o.DryRun {
-		lock, unlock, err := r.store.lock(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		r.lock, r.unlock = lock, unlock
-	}
-	r.parts, err = r.kafka.parts(opening, o.Topic, o.Group)
-	return r, server.Unanswered(err, o.Kafka.Brokers...)
+	return server.Unanswered(r.findParts(opening), r.Kafka.Brokers...)
 }
 
 func (r *run) close() {
-	r.unlock()
-	if r.store != nil {
-		r.store.Close()
-	}
-	if r.kafka != nil {
-		r.kafka.client.Close()
+	for _, f := range slices.Backward(r.closers) {
+		f()
 	}
 }
 
-// watched calls run, and shows a progress bar on a terminal. Elsewhere the lines about the messages
-// show the progress.
-func (r *run) watched(ctx context.Context) error {
-	if !progress.OnTerminal(r.errOut) {
-		return r.run(ctx)
-	}
-	var offsets int64
-	for _, p := range r.parts {
-		offsets += max(0, p.end-p.position)
-	}
-	r.meter = progress.Start(r.errOut, "replaying", offsets)
-	defer r.meter.Stop()
-	r.seen = progress.OnTerminal(r.out)
-	r.out, r.errOut = r.meter.Over(r.out), r.meter.Over(r.errOut)
-	return r.run(ctx)
-}
-
-// run reads one partition after another.
+// run reads one partition after another, and shows a progress bar on a terminal. Elsewhere the
+// lines about the messages show the progress.
 func (r *run) run(ctx context.Context) error {
+	if progress.OnTerminal(r.errOut) {
+		var offsets int64
+		for _, p := range r.parts {
+			offsets += max(0, p.end-p.position)
+		}
+		r.meter = progress.Start(r.errOut, "replaying", offsets)
+		defer r.meter.Stop()
+		r.seen = progress.OnTerminal(r.out)
+		r.out, r.errOut = r.meter.Over(r.out), r.meter.Over(r.errOut)
+	}
 	for _, p := range r.parts {
 		if err := r.partition(ctx, p); err != nil {
 			return err
@@ -137,22 +126,19 @@ func (r *run) partition(ctx context.Context, p *part) error {
 	if p.position >= p.end {
 		return nil
 	}
-	client, topic := r.kafka.client, r.options.Topic
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
-		topic: {p.number: kgo.NewOffset().At(p.position)}})
-	defer client.RemoveConsumePartitions(map[string][]int32{topic: {p.number}})
+	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
+		r.Topic: {p.number: kgo.NewOffset().At(p.position)}})
+	defer r.client.RemoveConsumePartitions(map[string][]int32{r.Topic: {p.number}})
 	for p.position < p.end {
-		fetches, err := broker.Poll(r.lock, client, quiet)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case r.lock.Err() != nil:
-			return r.unlocked()
+		fetches, err := broker.Poll(r.lock, r.client, quiet)
+		switch stopped := r.stopped(ctx); {
+		case stopped != nil:
+			return stopped
 		case err != nil:
 			return err
 		case fetches.Empty():
 			fmt.Fprintf(r.errOut, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n",
-				topic, p.number, quiet, p.position, p.end)
+				r.Topic, p.number, quiet, p.position, p.end)
 			return nil
 		}
 		for _, m := range fetches.Records() {
@@ -166,17 +152,21 @@ func (r *run) partition(ctx context.Context, p *part) error {
 	return nil
 }
 
-func (r *run) unlocked() error {
-	return fmt.Errorf("another run may have begun: %w", context.Cause(r.lock))
-}
-
-// take handles the message at an offset. Once it has begun, it finishes even if ctx ends.
-func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error {
+// stopped returns why no other message may be begun, or nil.
+func (r *run) stopped(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case r.lock.Err() != nil:
-		return r.unlocked()
+		return fmt.Errorf("another run may have begun: %w", context.Cause(r.lock))
+	}
+	return nil
+}
+
+// take handles the message at an offset. Once it has begun, it finishes even if ctx ends.
+func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error {
+	if err := r.stopped(ctx); err != nil {
+		return err
 	}
 	// the skipped offsets hold no message
 	p.done = p.done.with(p.position, min(m.Offset, p.end))
@@ -197,17 +187,17 @@ func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error 
 
 // handle processes a dead letter that is not done.
 func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
-	if !r.options.wanted(l) {
+	if !r.wanted(l.view) {
 		r.count[fateUnwanted]++
 		return nil
 	}
-	if r.options.Max > 0 && r.count[fateSent]+r.count[fateWould] >= r.options.Max {
+	if r.Max > 0 && r.count[fateSent]+r.count[fateWould] >= r.Max {
 		return errEnough
 	}
 	done := p.done.with(l.Offset, l.Offset+1)
 	if text := done.text(); len(text) > maxFinished {
 		return fmt.Errorf("%s: too many messages are left between others that are done: deal with those first, or choose another --group",
-			l.at())
+			l.view.At)
 	}
 	f, err := r.send(ctx, l)
 	r.count[f]++
@@ -215,11 +205,11 @@ func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 	switch {
 	case f == fateFailed:
 		return err
-	case r.options.DryRun, f == fateLeft:
+	case r.DryRun, f == fateLeft:
 		return nil
 	}
-	if err := r.kafka.commit(ctx, l.Topic, r.options.Group, l.Partition, done); err != nil {
-		return fmt.Errorf("%s: %w", l.at(), err)
+	if err := r.commit(ctx, l, done); err != nil {
+		return err
 	}
 	p.done = done
 	return nil
@@ -228,11 +218,11 @@ func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 // send returns the fate of a dead letter, and the reason.
 func (r *run) send(ctx context.Context, l *deadLetter) (fate, error) {
 	message, err := r.prepare(ctx, l)
-	if err == nil && r.kafka.producer == nil {
+	if err == nil && r.DryRun {
 		return fateWould, nil
 	}
 	if err == nil {
-		err = r.kafka.producer.Send(ctx, message)
+		err = r.producer.Send(ctx, message)
 	}
 	switch {
 	case err == nil:
@@ -248,11 +238,11 @@ func (r *run) send(ctx context.Context, l *deadLetter) (fate, error) {
 // summary prints the counts.
 func (r *run) summary() {
 	done, verb := r.count[fateSent], "sent"
-	if r.options.DryRun {
+	if r.DryRun {
 		done, verb = r.count[fateWould], "would be sent"
 	}
-	if r.options.JSON {
-		_ = json.NewEncoder(r.out).Encode(map[string]any{"dry_run": r.options.DryRun, "sent": done,
+	if r.JSON {
+		_ = json.NewEncoder(r.out).Encode(map[string]any{"dry_run": r.DryRun, "sent": done,
 			"settled": r.count[fateSettled], "left": r.count[fateLeft],
 			"unwanted": r.count[fateUnwanted]})
 		return

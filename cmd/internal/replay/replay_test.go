@@ -224,13 +224,13 @@ func TestOlderThanTheWindow(t *testing.T) {
 
 // A message that could not be noted as done is not sent.
 func TestTooManyGaps(t *testing.T) {
-	p := &part{}
+	p := &part{done: finished{{}}}
 	for offset := int64(1); len(p.done.text()) <= maxFinished-len(" 1+1"); offset += 2 {
 		p.done = p.done.with(offset, offset+1)
 	}
-	r := &run{options: new(Options), count: map[fate]int{}}
+	r := &run{Options: new(Options), count: map[fate]int{}}
 	l := newDeadLetter(&kafkaadapter.Message{Topic: dead,
-		Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
+		Offset: p.done[len(p.done)-1].to + 1})
 	err := r.handle(t.Context(), p, l)
 	assert.ErrorContains(t, err, "too many messages are left")
 }
@@ -364,7 +364,7 @@ func TestMainRefuses(t *testing.T) {
 
 // A message goes back to its partition, where the others of its key are, while that exists.
 func TestHomePartition(t *testing.T) {
-	p := homePartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic(orders)
+	p := homePartitioner().ForTopic(orders)
 	from := func(home string) *kgo.Record {
 		return &kgo.Record{Topic: orders, Key: []byte("k"), Headers: []kgo.RecordHeader{
 			{Key: kafkaadapter.HeaderPartition, Value: []byte(home)}}}
