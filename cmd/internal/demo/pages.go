@@ -24,14 +24,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-const (
-	metricsPath = "/metrics"
-	headerTime  = 10 * time.Second
-	requestTime = 30 * time.Second
-)
-
-// observed are the compositions that have an Observer.
-var observed = []worker.Composition{worker.Atomic, worker.Claimed}
+const metricsPath = "/metrics"
 
 // openPages serves the console, and metrics for Prometheus, on the address of --listen. Only this
 // machine can reach it, because the console does not authenticate anybody. The pages show the
@@ -47,7 +40,7 @@ func (d *demo) openPages(ctx context.Context) error {
 		return err
 	}
 	c, err := console.New(console.Options{Store: store, Name: "Onceward: demo",
-		Namespace: d.topicName(worker.Claimed), Window: window})
+		Namespace: d.topicName(worker.Claimed), Window: worker.Window})
 	if err != nil {
 		return err
 	}
@@ -58,15 +51,15 @@ func (d *demo) openPages(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", c)
 	mux.Handle(metricsPath, metrics)
-	var listening net.ListenConfig
-	l, err := listening.Listen(ctx, "tcp", d.Listen)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", d.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	d.url = "http://" + l.Addr().String()
 	server := &http.Server{
-		Handler: loopback.Only(mux), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
-		WriteTimeout: requestTime, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: loopback.Only(mux), ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -77,8 +70,8 @@ func (d *demo) openPages(ctx context.Context) error {
 	return nil
 }
 
-// observe adds an Observer for every composition to c and to the metrics, and returns the handler
-// of the metrics.
+// observe adds an Observer for every composition that keeps records to c and to the metrics, and
+// returns the handler of the metrics.
 func (d *demo) observe(c *console.Console) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
@@ -87,13 +80,14 @@ func (d *demo) observe(c *console.Console) (http.Handler, error) {
 	}
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 	d.observers = make(map[worker.Composition]dedup.Observer)
-	for _, composition := range observed {
+	for _, composition := range []worker.Composition{worker.Atomic, worker.Claimed} {
 		name := string(composition)
-		m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: name, Window: window})
+		m, err := telemetry.NewMetrics(provider,
+			telemetry.Config{Name: name, Window: worker.Window})
 		if err != nil {
 			return nil, err
 		}
-		o, err := c.Observer(name, window)
+		o, err := c.Observer(name, worker.Window)
 		if err != nil {
 			return nil, err
 		}

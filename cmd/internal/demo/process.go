@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -23,7 +25,6 @@ type process struct {
 
 	killed   bool // by the supervisor
 	leaving  bool // it has been asked to leave
-	exited   bool
 	assigned bool // it has partitions
 }
 
@@ -39,11 +40,14 @@ type notice struct {
 
 // startProcess runs the program's hidden worker command. It sends notices to out, and the caller
 // must read them up to the one whose field ended is true.
-func startProcess(exe, slot string, cfg worker.Config, out chan<- notice) (*process, error) {
-	p := &process{name: cfg.Name, slot: slot, said: new(cli.LastOutput)}
+func startProcess(cfg worker.Config, out chan<- notice) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: cfg.Name, slot: strings.TrimRight(cfg.Name, "'"), said: new(cli.LastOutput)}
 	p.cmd = exec.Command(exe, WorkerCommand) //nolint:noctx // it is ended by stop and kill, never by surprise
 	p.cmd.Stderr = p.said
-	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

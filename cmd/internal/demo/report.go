@@ -46,7 +46,11 @@ type line struct {
 
 // lines are the rows of the report, with the values of one column.
 func (c column) lines() []line {
-	unexplained := c.unexplainedIDs()
+	crashesAt := func(p worker.Point) int {
+		return count(c.crashes, func(c crash) bool { return c.point == p })
+	}
+	unfinished := max(0, c.events[worker.Delivered]-c.events[worker.Skipped]-c.effects)
+	unexplained := count(c.doubled, func(d deviation) bool { return d.unexplained() > 0 })
 	return []line{
 		{"delivered", c.events[worker.Delivered], false},
 		{"unique ids", c.unique, false},
@@ -57,12 +61,12 @@ func (c column) lines() []line {
 		{"  broker redelivery", c.skipped[driver.BrokerRedelivery], true},
 		{"  key reuse", c.skipped[driver.KeyReuse], true},
 		{"  another topic or group", c.skipped["other_source"], true},
-		{"given back or died with a worker", c.unfinished(), true},
+		{"given back or died with a worker", unfinished, true},
 		{"waited for another worker's lease", c.events[worker.Waiting], true},
 		{"leases lost by a live worker", c.events[worker.LeaseLost], true},
 		{"workers killed (SIGKILL)", len(c.crashes), false},
-		{"  before the effect", c.crashesAt(worker.BeforeEffect), false},
-		{"  after it, before record or offset", c.crashesAt(worker.AfterEffect), false},
+		{"  before the effect", crashesAt(worker.BeforeEffect), false},
+		{"  after it, before record or offset", crashesAt(worker.AfterEffect), false},
 		{"rebalances", c.rebalances(), false},
 		{"lost", len(c.lost), false},
 		{"doubled", len(c.doubled), false},
@@ -74,16 +78,10 @@ func (c column) lines() []line {
 	}
 }
 
-// unfinished is how many deliveries did not finish: they were given back at a rebalance, or their
-// worker died.
-func (c column) unfinished() int {
-	return max(0, c.events[worker.Delivered]-c.events[worker.Skipped]-c.effects)
-}
-
-func (c column) unexplainedIDs() int {
+func count[T any](all []T, counts func(T) bool) int {
 	n := 0
-	for _, d := range c.doubled {
-		if d.unexplained() > 0 {
+	for _, one := range all {
+		if counts(one) {
 			n++
 		}
 	}
@@ -111,13 +109,9 @@ func report(w io.Writer, columns []column) {
 	conclusions(w, columns)
 }
 
-const (
-	labelWidth  = 36
-	columnWidth = 12
-)
-
 // table writes the columns side by side.
 func table(w io.Writer, columns []column) {
+	const labelWidth, columnWidth = 36, 12
 	rule := strings.Repeat("-", labelWidth+columnWidth*len(columns))
 	fmt.Fprintf(w, "%-*s", labelWidth, "")
 	values := make([][]line, len(columns))

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -21,11 +22,11 @@ const (
 // supervisor runs the workers of one composition. It starts them, carries out the schedule, and
 // stops them when everything is committed. Only the goroutine of run uses its state.
 type supervisor struct {
-	exe      string
 	config   worker.Config // of every worker, except the name
 	producer *producer
 	unique   int
-	say      *output
+	out      io.Writer // above the bar of meter
+	meter    *progress.Meter
 	observer dedup.Observer // of what the workers report
 
 	began    time.Time
@@ -33,7 +34,6 @@ type supervisor struct {
 	produced chan error       // the end of the producer; nil before its start and after its end
 	ticks    <-chan time.Time // when to look at the schedule; nil before the first time
 	workers  []*process       // alive, or not yet known to be gone
-	started  map[string]int
 	tally    *tally
 
 	steps    []step
@@ -47,7 +47,7 @@ type supervisor struct {
 // run returns when every message is committed and all workers are gone. After an error, too, no
 // worker is left running.
 func (s *supervisor) run(ctx context.Context) error {
-	s.began, s.tally, s.started = time.Now(), newTally(), make(map[string]int)
+	s.began, s.tally = time.Now(), newTally()
 	s.notices = make(chan notice, 256)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +98,6 @@ func (s *supervisor) until(ctx context.Context, cond func() bool) error {
 func (s *supervisor) notice(n notice) error {
 	p := n.from
 	if n.ended {
-		p.exited = true
 		s.workers = slices.DeleteFunc(s.workers, func(q *process) bool { return q == p })
 		if !p.killed && (n.err != nil || !p.leaving) {
 			return errors.Join(fmt.Errorf("worker %s ended by itself", p.name), n.err)
@@ -107,10 +106,10 @@ func (s *supervisor) notice(n notice) error {
 	}
 	effects := len(s.tally.effected)
 	s.tally.add(n.event)
-	s.say.meter.Add(int64(len(s.tally.effected) - effects))
+	s.meter.Add(int64(len(s.tally.effected) - effects))
 	switch n.event.Kind {
 	case worker.Assigned:
-		p.assigned = n.event.Partitions > 0
+		p.assigned = true
 	case worker.Reached:
 		return s.strike(p, n.event)
 	case worker.HookCalled:
@@ -128,7 +127,7 @@ func (s *supervisor) strike(p *process, e worker.Event) error {
 	if p.leaving || p.slot == extra {
 		return nil
 	}
-	if err := s.start(p.slot); err != nil {
+	if err := s.start(p.name + "'"); err != nil {
 		return err
 	}
 	s.struck = s.workers[len(s.workers)-1]
@@ -137,14 +136,14 @@ func (s *supervisor) strike(p *process, e worker.Event) error {
 
 // event writes what has happened, and when.
 func (s *supervisor) event(format string, args ...any) {
-	s.say.line("  %5.1fs  %s", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.out, "  %5.1fs  %s\n", time.Since(s.began).Seconds(),
+		fmt.Sprintf(format, args...))
 }
 
-func (s *supervisor) start(slot string) error {
+func (s *supervisor) start(name string) error {
 	cfg := s.config
-	cfg.Name = slot + strings.Repeat("'", s.started[slot])
-	s.started[slot]++
-	p, err := startProcess(s.exe, slot, cfg, s.notices)
+	cfg.Name = name
+	p, err := startProcess(cfg, s.notices)
 	if err != nil {
 		return err
 	}
@@ -185,12 +184,10 @@ func (s *supervisor) killAll() {
 
 // assigned reports whether each slot has a live worker with partitions.
 func (s *supervisor) assigned(slots ...string) bool {
-	for _, slot := range slots {
-		if p := s.alive(slot); p == nil || !p.assigned {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(slots, func(slot string) bool {
+		p := s.alive(slot)
+		return p == nil || !p.assigned
+	})
 }
 
 func (s *supervisor) alive(slot string) *process {

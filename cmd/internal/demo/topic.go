@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
+	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
 // flow is the way in which a producer sends the tail, which is the end of the stream. The producer
@@ -53,14 +54,10 @@ type producer struct {
 func newProducer(topic string, messages []stream.Message, takes time.Duration) *producer {
 	p := &producer{topic: topic, messages: messages, tailFrom: len(messages), takes: takes}
 	if p.takes == 0 {
-		p.takes = min(streamSessions*session, session*time.Duration(len(messages))/perSession)
+		p.takes = min(streamSessions*worker.Session,
+			worker.Session*time.Duration(len(messages))/perSession)
 	}
-	unique := 0
-	for _, m := range messages {
-		if m.Kind == stream.Original {
-			unique++
-		}
-	}
+	unique := count(messages, func(m stream.Message) bool { return m.Kind == stream.Original })
 	for ids := max(unique/6, min(unique, 15)); ids > 0; {
 		p.tailFrom--
 		if messages[p.tailFrom].Kind == stream.Original {
@@ -96,7 +93,7 @@ func (p *producer) run(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	began, dripped := time.Now(), time.Now()
-	for next := 0; next < len(p.messages); {
+	for next := 0; !p.exhausted() || !p.committed(ctx); {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -105,19 +102,21 @@ func (p *producer) run(ctx context.Context) error {
 			if n == next {
 				continue
 			}
-			if err := p.client.ProduceSync(ctx, p.batch(next, n)...).FirstErr(); err != nil {
+			var batch []*kgo.Record
+			for _, m := range p.messages[next:n] {
+				batch = append(batch, &kgo.Record{
+					Topic: p.topic, Partition: m.Partition, Key: []byte(m.Key), Value: m.Value,
+					Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(m.ID)}},
+				})
+			}
+			if err := p.client.ProduceSync(ctx, batch...).FirstErr(); err != nil {
 				return fmt.Errorf("produce: %w", err)
 			}
 			next, dripped = n, now
 			p.sent.Store(int64(n))
-		}
-	}
-	ticker.Reset(lookEvery)
-	for !p.committed(ctx) {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
+			if p.exhausted() {
+				ticker.Reset(lookEvery)
+			}
 		}
 	}
 	return nil
@@ -153,15 +152,4 @@ func (p *producer) due(next int, elapsed, sinceLast time.Duration) int {
 		n = next
 	}
 	return max(n, next)
-}
-
-func (p *producer) batch(from, to int) []*kgo.Record {
-	batch := make([]*kgo.Record, 0, to-from)
-	for _, m := range p.messages[from:to] {
-		batch = append(batch, &kgo.Record{
-			Topic: p.topic, Partition: m.Partition, Key: []byte(m.Key), Value: m.Value,
-			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(m.ID)}},
-		})
-	}
-	return batch
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -108,10 +110,16 @@ func (r *run) prepare(ctx context.Context, l *deadLetter) (*kafkaadapter.Message
 		return nil, leavef("--topic is not a dead-letter topic: the message came from it")
 	}
 	if topic != "" {
-		if ok, err := r.hasTopic(ctx, topic); err != nil {
-			return nil, err
-		} else if !ok {
+		topics, err := r.admin.ListTopics(ctx, topic)
+		if err == nil {
+			err = topics[topic].Err
+		}
+		switch {
+		case errors.Is(err, kerr.UnknownTopicOrPartition),
+			errors.Is(err, kerr.InvalidTopicException):
 			return nil, leavef("the broker has no topic %q", topic)
+		case err != nil:
+			return nil, err
 		}
 	}
 	if strings.Contains(l.view.Error, dedup.ErrMismatch.Error()) {

@@ -80,14 +80,8 @@ type run struct {
 func (r *run) open(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	if err := r.openKafka(opening); err != nil {
-		return err
-	}
-	if err := r.openStore(opening); err != nil {
-		return err
-	}
-	if !r.DryRun {
-		if err := r.acquire(ctx); err != nil {
+	for _, step := range []func(context.Context) error{r.openKafka, r.openStore, r.acquire} {
+		if err := step(opening); err != nil {
 			return err
 		}
 	}
@@ -208,11 +202,10 @@ func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 	case r.DryRun, f == fateLeft:
 		return nil
 	}
-	if err := r.commit(ctx, l, done); err != nil {
-		return err
+	if err = r.commit(ctx, l, done); err == nil {
+		p.done = done
 	}
-	p.done = done
-	return nil
+	return err
 }
 
 // send returns the fate of a dead letter, and the reason.

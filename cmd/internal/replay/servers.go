@@ -73,19 +73,6 @@ func (r *run) openKafka(ctx context.Context) (err error) {
 	return err
 }
 
-// hasTopic reports whether a topic exists, so that a message can be sent there.
-func (r *run) hasTopic(ctx context.Context, topic string) (bool, error) {
-	topics, err := r.admin.ListTopics(ctx, topic)
-	if err != nil {
-		return false, err
-	}
-	err = topics[topic].Err
-	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.InvalidTopicException) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // part is a partition of the dead-letter topic.
 type part struct {
 	number   int32
@@ -175,8 +162,12 @@ func (r *run) openStore(ctx context.Context) error {
 }
 
 // acquire keeps other runs away from the topic. With two runs at once, one run could free a key
-// right after the other run's message has succeeded under that key.
+// right after the other run's message has succeeded under that key. A dry run needs
+// no lock: it frees no key.
 func (r *run) acquire(ctx context.Context) error {
+	if r.DryRun {
+		return nil
+	}
 	leases, err := lease.New(r.redis, lease.Options{})
 	if err != nil {
 		return err
@@ -191,10 +182,10 @@ func (r *run) acquire(ctx context.Context) error {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	var stop func()
-	r.lock, stop = l.KeepAlive(ctx)
+	r.lock, stop = l.KeepAlive(r.lock)
 	r.closers = append(r.closers, func() {
 		stop()
-		// also if ctx has ended
+		// also if the run has been interrupted
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = l.Release(last) // otherwise it lapses

@@ -55,16 +55,19 @@ func Open(file string) (*Ledger, error) {
 	// One connection: SQLite has one writer, and a queue in the process is fairer than SQLite's
 	// busy handler. The timeout is for the other processes.
 	db.SetMaxOpenConns(1)
-	db.SetMaxIdleConns(1)
 	return &Ledger{db}, nil
 }
 
-// Create makes the table of effects.
+// Create makes the tables of effects and of marks.
 func (l *Ledger) Create(ctx context.Context) error {
 	if _, err := l.ExecContext(ctx, ddl); err != nil {
 		return fmt.Errorf("ledger: create: %w", err)
 	}
-	return nil
+	marks, err := Marks("any")
+	if err != nil {
+		return err
+	}
+	return marks.Migrate(ctx, l.DB)
 }
 
 // Marks returns the marks that the Atomic composition keeps next to the ledger.

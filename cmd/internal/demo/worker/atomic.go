@@ -12,7 +12,7 @@ import (
 
 // runAtomic consumes with record and effect in one transaction.
 func (w *worker) runAtomic(ctx context.Context) error {
-	marks, err := ledger.Marks(w.cfg.Namespace)
+	marks, err := ledger.Marks(w.cfg.Topic)
 	if err != nil {
 		return err
 	}
@@ -51,15 +51,11 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *ka
 		}
 		w.notify(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
 	}
-	w.stand(victim, BeforeEffect, m.ID)
-	if err := w.effect(ctx, tx, m); err != nil {
+	return w.effect(ctx, tx, m, victim, func() error {
+		err := tx.Commit()
+		if err == nil {
+			w.notify(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
+		}
 		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	w.notify(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
-	w.send(Event{Kind: Effected, ID: m.ID})
-	w.stand(victim, AfterEffect, m.ID)
-	return nil
+	})
 }

@@ -32,14 +32,14 @@ func (w *worker) runClaimed(ctx context.Context) error {
 	}
 	left := func(e dedup.Event) { w.barrier.leave(e.ID, "") }
 	d, err := dedup.New(keys, dedup.Config{
-		Namespace: w.cfg.Namespace,
-		Window:    w.cfg.Window,
-		LeaseTTL:  w.cfg.Lease,
+		Namespace: w.cfg.Topic, Window: Window, LeaseTTL: w.cfg.Lease,
 		Observer: telemetry.Join(w.observer(), dedup.Observer{
-			Ended: left, LeaseLost: left,
+			Ended: left,
+			LeaseLost: func(e dedup.Event) {
+				left(e)
+				w.send(Event{Kind: LeaseLost})
+			},
 			StoreError: func(e dedup.Event) { w.warn(e.Err) },
-		}, dedup.Observer{
-			LeaseLost: func(dedup.Event) { w.send(Event{Kind: LeaseLost}) },
 		}),
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -55,7 +55,7 @@ func (w *worker) runClaimed(ctx context.Context) error {
 // claimed runs the effect of a claimed message. When it returns nil, the adapter records the
 // message. The Deduper tells the barrier when that record is confirmed.
 func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
-	id, err := driver.NewID(w.cfg.Namespace, m.Scope, m.ID)
+	id, err := driver.NewID(w.cfg.Topic, m.Scope, m.ID)
 	if err != nil {
 		return dedup.Permanent(err)
 	}
@@ -63,16 +63,13 @@ func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 	if err != nil {
 		return err
 	}
-	w.stand(victim, BeforeEffect, m.ID)
 	// A canceled insert may still have landed. To record "failed" would then be wrong, and the
 	// effect would run again.
-	if err := w.effect(context.WithoutCancel(ctx), w.ledger, m); err != nil {
+	err = w.effect(context.WithoutCancel(ctx), w.ledger, m, victim, nil)
+	if err != nil {
 		w.barrier.leave(id, victim)
-		return err
 	}
-	w.send(Event{Kind: Effected, ID: m.ID})
-	w.stand(victim, AfterEffect, m.ID)
-	return nil
+	return err
 }
 
 // forgetful is the store of a worker with the fault SkipRecord, which the demo must detect. It

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/rcrowley/go-metrics"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/kafkaadapter"
@@ -16,10 +15,9 @@ import (
 // runNaive consumes as many services do: SET NX with a time to live, then the effect, and DEL if
 // the effect fails. It commits offsets by time.
 func (w *worker) runNaive(ctx context.Context) error {
-	metrics.UseNilMetrics = true
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.cfg.Redis})
 	defer client.Close() //nolint:errcheck // the process ends
-	c := saramaConfig(w.cfg.Session)
+	c := saramaConfig()
 	c.Consumer.Offsets.AutoCommit.Enable = true
 	group, err := w.openGroup(c)
 	if err != nil {
@@ -34,9 +32,6 @@ func (w *worker) runNaive(ctx context.Context) error {
 		if err := group.Consume(ctx, []string{w.cfg.Topic}, &naiveHandler{w, client}); err != nil &&
 			ctx.Err() == nil {
 			w.warn(err)
-			if errors.Is(err, sarama.ErrClosedConsumerGroup) {
-				break
-			}
 		}
 	}
 	return group.Close()
@@ -56,23 +51,17 @@ func (*naiveHandler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 // ConsumeClaim implements sarama.ConsumerGroupHandler.
 func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 	c sarama.ConsumerGroupClaim) error {
-	for {
-		select {
-		case <-s.Context().Done():
-			return nil
-		case message, ok := <-c.Messages():
-			if !ok {
-				return nil
-			}
-			m := kafkasarama.Message(message)
-			m.ID = h.delivered(m)
-			if err := h.handle(s.Context(), m); err != nil {
-				h.warn(err)
-				return nil // not marked: it is redelivered after the next rebalance
-			}
-			s.MarkMessage(message, "")
+	h.assigned(c.Topic(), c.Partition(), s.GenerationID())
+	for message := range c.Messages() { // sarama closes it when the session ends
+		m := kafkasarama.Message(message)
+		m.ID = h.delivered(m)
+		if err := h.handle(s.Context(), m); err != nil {
+			h.warn(err)
+			return nil // not marked: it is redelivered after the next rebalance
 		}
+		s.MarkMessage(message, "")
 	}
+	return nil
 }
 
 // handle is the usual pattern, with the points where a worker is killed.
@@ -83,8 +72,8 @@ func (h *naiveHandler) handle(ctx context.Context, m *kafkaadapter.Message) erro
 	}
 	defer h.barrier.leave(m, victim)
 
-	key := h.cfg.Namespace + ":" + m.ID
-	fresh, err := h.redis.SetNX(ctx, key, time.Now().UnixMilli(), h.cfg.Window).Result()
+	key := h.cfg.Topic + ":" + m.ID
+	fresh, err := h.redis.SetNX(ctx, key, time.Now().UnixMilli(), Window).Result()
 	if err != nil {
 		return err
 	}
@@ -92,11 +81,8 @@ func (h *naiveHandler) handle(ctx context.Context, m *kafkaadapter.Message) erro
 		_, err := h.duplicate(ctx, h.ledger, m)
 		return err
 	}
-	h.stand(victim, BeforeEffect, m.ID)
-	if err := h.effect(ctx, h.ledger, m); err != nil {
+	if err := h.effect(ctx, h.ledger, m, victim, nil); err != nil {
 		return errors.Join(err, h.redis.Del(context.WithoutCancel(ctx), key).Err())
 	}
-	h.send(Event{Kind: Effected, ID: m.ID})
-	h.stand(victim, AfterEffect, m.ID)
 	return nil
 }

@@ -52,18 +52,21 @@ const (
 	SkipEffect Fault = "effect"
 )
 
+const (
+	// Window is how long records are kept: longer than any run.
+	Window = 10 * time.Minute
+	// Session is the timeout of the group's sessions, after which the group notices a crash.
+	Session = time.Second
+)
+
 // Config is the first line a worker reads.
 type Config struct {
 	Name        string // in the ledger and in events
 	Composition Composition
 	Kafka       []string // bootstrap addresses
-	Topic       string
-	Group       string
-	Session     time.Duration // timeout of the group's sessions
-	Redis       []string      // one server, or nodes of a Cluster
-	Namespace   string        // of keys and marks
-	Ledger      string        // the file
-	Window      time.Duration
+	Topic       string   // also the group, and the namespace of keys and marks
+	Redis       []string // one server, or nodes of a Cluster
+	Ledger      string   // the file
 	Lease       time.Duration
 	Fault       Fault
 	Observe     bool // whether to send HookCalled events
@@ -81,7 +84,7 @@ const (
 	Effected EventKind = "effect"
 	// Waiting: another worker has the message in flight.
 	Waiting EventKind = "waiting"
-	// Assigned: the group has a new Generation, in which the worker has this many Partitions.
+	// Assigned: the worker has a partition in this Generation of the group.
 	Assigned EventKind = "assigned"
 	// LeaseLost: a lease ran out while its handler was running.
 	LeaseLost EventKind = "lease_lost"
@@ -100,7 +103,6 @@ type Event struct {
 	Cause      driver.Cause `json:"cause,omitempty"`
 	Point      Point        `json:"point,omitempty"`
 	Generation int32        `json:"generation,omitempty"`
-	Partitions int          `json:"partitions,omitempty"`
 	Text       string       `json:"text,omitempty"`
 	Observed   Observed     `json:"observed,omitzero"`
 }

@@ -91,14 +91,13 @@ func (w *worker) obey(input *json.Decoder, cancel context.CancelFunc) {
 
 // consume runs the adapter until ctx ends. Without a Deduper the handler records the messages.
 func (w *worker) consume(ctx context.Context, d *dedup.Deduper, h kafkaadapter.Handler) error {
-	metrics.UseNilMetrics = true // nobody reads sarama's metrics here
-	c := saramaConfig(w.cfg.Session)
+	c := saramaConfig()
 	client, err := sarama.NewClient(w.cfg.Kafka, c)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	a, err := kafkasarama.New(client, w.cfg.Group, kafkaadapter.Config{
+	a, err := kafkasarama.New(client, w.cfg.Topic, kafkaadapter.Config{
 		Deduper: d, Unclaimed: d == nil, Handler: h,
 		Logger:   slog.New(slog.DiscardHandler), // the worker reports events instead
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
@@ -108,6 +107,7 @@ func (w *worker) consume(ctx context.Context, d *dedup.Deduper, h kafkaadapter.H
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{
+			Assigned:  w.assigned,
 			Delivered: func(m *kafkaadapter.Message) { w.delivered(m) },
 			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
 			Skipped: func(m *kafkaadapter.Message, cause driver.Cause, _ time.Duration) {
@@ -127,6 +127,40 @@ func (w *worker) consume(ctx context.Context, d *dedup.Deduper, h kafkaadapter.H
 		return err
 	}
 	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
+}
+
+// saramaConfig is SafeConfig with the short times of a demo.
+func saramaConfig() *sarama.Config {
+	metrics.UseNilMetrics = true // nobody reads sarama's metrics here
+	c := kafkasarama.SafeConfig(nil)
+	c.ClientID = "onceward-demo"
+	c.Consumer.Group.Session.Timeout = Session
+	c.Consumer.Group.Heartbeat.Interval = Session / 5
+	c.ChannelBufferSize = 32           // fetched messages are taken in even if paused
+	c.Consumer.Fetch.Default = 8 << 10 // bytes; about fifty messages
+	c.Consumer.MaxWaitTime = 50 * time.Millisecond
+	c.Consumer.Retry.Backoff = 200 * time.Millisecond
+	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
+	// A join cannot be canceled. The coordinator holds it until every member has joined or this
+	// time has passed. A worker that is told to leave must wait that long.
+	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second
+	c.Metadata.Retry.Backoff = 100 * time.Millisecond
+	return c
+}
+
+// openGroup makes the group; it joins when Consume is called.
+func (w *worker) openGroup(c *sarama.Config) (sarama.ConsumerGroup, error) {
+	group, err := sarama.NewConsumerGroup(w.cfg.Kafka, w.cfg.Topic, c)
+	if err != nil {
+		return nil, fmt.Errorf("join %s: %w", w.cfg.Topic, err)
+	}
+	return group, nil
+}
+
+// assigned reports a partition that this worker has in a generation of the group.
+func (w *worker) assigned(_ string, _, generation int32) {
+	w.generation.Store(generation)
+	w.send(Event{Kind: Assigned, Generation: generation})
 }
 
 // delivered reports a message that came from the broker, and returns its id.
@@ -158,15 +192,27 @@ func (w *worker) duplicate(ctx context.Context, q ledger.Queryer, m *kafkaadapte
 	return cause, nil
 }
 
-// effect adds the effect of a message to the ledger, unless the fault SkipEffect leaves it out. The
-// Naive composition promises nothing, so it is never broken on purpose.
-func (w *worker) effect(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message) error {
-	if w.cfg.Fault == SkipEffect && w.cfg.Composition != Naive && w.effects.Add(1)%5 == 0 {
-		return nil
+// effect adds the effect of a message to the ledger and commits it, if commit is not nil. If the
+// handler is a victim, the parent kills it before or after that.
+func (w *worker) effect(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message,
+	victim Point, commit func() error) error {
+	w.stand(victim, BeforeEffect, m.ID)
+	// The Naive composition promises nothing, so it is never broken on purpose.
+	if w.cfg.Fault != SkipEffect || w.cfg.Composition == Naive || w.effects.Add(1)%5 != 0 {
+		if err := ledger.Append(ctx, q, string(w.cfg.Composition), ledger.Row{ID: m.ID,
+			Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
+			Generation: w.generation.Load()}); err != nil {
+			return err
+		}
 	}
-	return ledger.Append(ctx, q, string(w.cfg.Composition), ledger.Row{ID: m.ID,
-		Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
-		Generation: w.generation.Load()})
+	if commit != nil {
+		if err := commit(); err != nil {
+			return err
+		}
+	}
+	w.send(Event{Kind: Effected, ID: m.ID})
+	w.stand(victim, AfterEffect, m.ID)
+	return nil
 }
 
 // stand is called when the handler of id is at the point at. If that is point, this handler is the
