@@ -55,7 +55,10 @@ func (e *Explanation) committed(ctx context.Context, admin *kadm.Client, group,
 	}
 	what, next := "nothing", "it is delivered again to the next owner of the partition"
 	at, found := offsets.Lookup(topic, e.Owner.Partition)
-	if found && at.Err == nil && at.At >= 0 {
+	switch {
+	case found && at.Err != nil:
+		return at.Err
+	case found && at.At >= 0:
 		what = fmt.Sprintf("offset %d", at.At)
 	}
 	if found && at.At > e.Owner.Offset {

@@ -30,10 +30,14 @@ func TestResolveAll(t *testing.T) {
 				"0 are succeeded")
 			r.wants(cli.Done, "resolve --all --done --window 24h --label order --yes", "0 are succeeded")
 			r.wants(cli.Usage, "resolve --all --done --yes", "--window is missing")
-			code, out, errOut := r.run(nil, strings.Fields("resolve --all --done --window 24h --json --yes")...)
+			code, out, errOut := r.run(nil, strings.Fields(
+				"resolve --all --done --window 24h --json --yes --namespace shop")...) // as a setting
 			require.Equal(t, cli.Done, code, errOut)
 			var b Bulk
 			require.NoError(t, json.Unmarshal([]byte(out), &b))
+			for _, v := range b.Keys {
+				assert.Contains(t, errOut, `key="id `+v.ID+`"`)
+			}
 			assert.Equal(t, 2, b.Resolved)
 			assert.Empty(t, b.Left)
 			assert.Equal(t, 2, strings.Count(errOut, "msg=audit"), errOut)

@@ -257,7 +257,7 @@ func (o *Options) check(operands []string) error {
 // what names the key for people. It has no line breaks and no control characters of a terminal.
 func (o *Options) what() string {
 	switch {
-	case o.Namespace == "" && o.ID != driver.ID{}:
+	case (o.Namespace == "" || o.typed == "") && o.ID != driver.ID{}:
 		return "id " + hex.EncodeToString(o.ID[:])
 	case o.Namespace == "" || o.clue.line:
 		return fmt.Sprintf("%q", o.typed)
