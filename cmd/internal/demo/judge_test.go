@@ -122,7 +122,8 @@ func TestReportCutsLongLists(t *testing.T) {
 		ids[i] = strings.Repeat("x", i+1)
 	}
 	var out strings.Builder
-	details(&out, column{judgment: judge(worker.Atomic, produced(ids...), nil, nil), tally: newTally()})
+	details(&out, column{judgment: judge(worker.Atomic, produced(ids...), nil, nil),
+		tally: newTally()})
 	n := strings.Count(out.String(), "\n")
 	assert.Equal(t, maxDetails+1, n, "%d lines:\n%s", n, out.String())
 	assert.Contains(t, out.String(), "and 5 more", "%d lines:\n%s", n, out.String())

@@ -61,8 +61,11 @@ func (d *demo) openPages(ctx context.Context) error {
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 30 * time.Second,
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // until it is closed
+	}()
 	d.closers = append(d.closers, func() {
 		_ = server.Close() // it cuts off the clients that still read
 		<-served

@@ -188,7 +188,8 @@ func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Stream
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	k := settle.Key{ID: o.ID, Seen: v.record, Window: o.Window, Hold: o.Hold}
-	state, err := o.end(), error(nil)
+	state := o.end()
+	var err error
 	switch {
 	case o.Command == "forget":
 		state, err = settle.Forget(ctx, s.Store, k)
