@@ -387,11 +387,11 @@ func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 // to nothing. Use it after Check.
 func (o *Options) Local() (bool, error) {
 	addrs, err := o.addrs()
-	return err == nil && !slices.ContainsFunc(addrs, elsewhere), err
+	return err == nil && !slices.ContainsFunc(addrs, remote), err
 }
 
-// elsewhere reports whether an address is not of this machine.
-func elsewhere(addr string) bool {
+// remote reports whether an address is not of this machine.
+func remote(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		host = addr
@@ -471,7 +471,7 @@ func (o *Options) endpoints() (all []endpoint, says string, err error) {
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 	all, says, err := o.endpoints()
 	for _, e := range all {
-		if e.plain && elsewhere(e.addr) && !slices.Contains(addrs, e.addr) {
+		if e.plain && remote(e.addr) && !slices.Contains(addrs, e.addr) {
 			addrs = append(addrs, e.addr)
 		}
 	}

@@ -63,15 +63,15 @@ func (l *Ledger) Create(ctx context.Context) error {
 	if _, err := l.ExecContext(ctx, ddl); err != nil {
 		return fmt.Errorf("ledger: create: %w", err)
 	}
-	marks, err := Marks("any")
+	marks, err := Records("any")
 	if err != nil {
 		return err
 	}
 	return marks.Migrate(ctx, l.DB)
 }
 
-// Marks returns the marks that the Atomic composition keeps next to the ledger.
-func Marks(namespace string) (*sqladapter.Ledger, error) {
+// Records returns the marks that the Atomic composition keeps next to the ledger.
+func Records(namespace string) (*sqladapter.Ledger, error) {
 	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: namespace,
 		Table: Table + "_marks"})
 }

@@ -43,7 +43,7 @@ func TestLedger(t *testing.T) {
 		require.NoError(t, err, "Count(%s) = %v, %v; want %v", composition, got, err, want)
 		assert.Equal(t, want, got, "Count(%s) = %v, %v; want %v", composition, got, err, want)
 	}
-	marks, err := Marks("ns")
+	marks, err := Records("ns")
 	require.NoError(t, err)
 	require.NoError(t, marks.Migrate(ctx, l.DB))
 }

@@ -12,7 +12,7 @@ import (
 
 // runAtomic consumes with record and effect in one transaction.
 func (w *worker) runAtomic(ctx context.Context) error {
-	marks, err := ledger.Marks(w.cfg.Topic)
+	marks, err := ledger.Records(w.cfg.Topic)
 	if err != nil {
 		return err
 	}
