@@ -26,11 +26,7 @@ func TestVictimIsAlone(t *testing.T) {
 		mustEnter(t, g, "a", "")
 		mustEnter(t, g, "b", "")
 		g.arm(AfterEffect)
-		victim := make(chan Point, 1)
-		go func() {
-			p, _ := g.enter(t.Context(), "victim")
-			victim <- p
-		}()
+		victim := entering(t, g, "victim")
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		others := make(chan error, 2)
@@ -97,6 +93,17 @@ func TestUnsettledGateOpens(t *testing.T) {
 	})
 }
 
+// entering has a message enter in a goroutine, and returns where its point arrives.
+func entering(t *testing.T, g *barrier, id string) <-chan Point {
+	t.Helper()
+	entered := make(chan Point, 1)
+	go func() {
+		p, _ := g.enter(t.Context(), id)
+		entered <- p
+	}()
+	return entered
+}
+
 // If the barrier is disarmed while it waits for the handlers inside, it opens. Before, it stayed
 // closed without a victim, and the worker handled nothing more.
 func TestDisarmedWhileSettling(t *testing.T) {
@@ -104,11 +111,7 @@ func TestDisarmedWhileSettling(t *testing.T) {
 		g := newBarrier()
 		mustEnter(t, g, "a", "")
 		g.arm(AfterEffect)
-		entered := make(chan Point, 1)
-		go func() {
-			p, _ := g.enter(t.Context(), "b")
-			entered <- p
-		}()
+		entered := entering(t, g, "b")
 		synctest.Wait()
 		g.arm("")
 		g.leave("a", "")
