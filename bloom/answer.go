@@ -36,7 +36,7 @@ const (
 	// the feed reported that it may have missed marks, or that it may feed no longer
 	Lost
 	Shared    // others write marks that this filter is not fed
-	Saturated // the bits are set, but with so many others set, that says nothing
+	Saturated // the bits are set, but so are most others: that says nothing
 	OtherKey  // the snapshot that was to be loaded was made under another secret
 
 	reasons = iota

@@ -84,7 +84,7 @@ func sameCounts(a, b, c Stats) bool {
 	return true
 }
 
-// full is a filter for so many keys of a window, whose six generations are as full as planned.
+// full returns a filter for a number of keys a window. Its six generations are as full as planned.
 func full(b *testing.B, keys float64) *Filter {
 	f := mustNew(b, Options{Window: 1000 * time.Second, Rate: keys / 1000})
 	feed, n, err := covering(b, f), uint64(0), error(nil)

@@ -62,7 +62,7 @@ func (c *classic) sample() (fill, rate float64) {
 // keys estimates how many ids were added from fill, the share of bits that are set.
 func (c *classic) keys(fill float64) float64 {
 	size := float64(c.f.Cap())
-	fill = min(fill, 1-1/(size+1)) // if all bits are set, at least so many ids
+	fill = min(fill, 1-1/(size+1)) // if all bits are set, the least that it can be
 	return -size / float64(c.f.K()) * math.Log(1-fill)
 }
 

@@ -124,7 +124,7 @@ func (l *layer) keys(fill float64) float64 {
 		return l.classic.keys(fill)
 	}
 	blocks := float64(len(l.blocks))
-	fill = min(fill, 1-1/(blocks*blockBits+1)) // if all bits are set, at least so many ids
+	fill = min(fill, 1-1/(blocks*blockBits+1)) // if all bits are set, the least that it can be
 	return blocks * math.Log(1-fill) / math.Log(63.0/64)
 }
 

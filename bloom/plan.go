@@ -69,7 +69,7 @@ func bitsPerKey(goal float64) float64 {
 	return high
 }
 
-// blockedRate returns the expected rate of false positives of a split-block filter with so many
+// blockedRate returns the expected rate of false positives of a split-block filter with perKey
 // bits a key.
 func blockedRate(perKey float64) float64 {
 	mean := blockBits / perKey

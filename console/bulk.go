@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxBulk is how many keys one question is about. A person can still look over so many keys,
+	// maxBulk is how many keys one question is about. A person can still look over that many keys,
 	// and the program can change them while the browser waits.
 	maxBulk = 500
 	// maxBulkForm bounds the form, in bytes: a key has about 120.

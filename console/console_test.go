@@ -245,7 +245,7 @@ func TestStoreThatCannotList(t *testing.T) {
 	compare(t, "an overview without events", w, 200, "No Deduper tells this console", "!<svg")
 }
 
-// A list shows so many rows, counts all, and shows more when it is told to.
+// A list shows ListLimit rows, counts all, and shows more on request.
 func TestListOfMany(t *testing.T) {
 	r := newRig(t, Options{ListLimit: 10})
 	for i := range 25 {

@@ -21,8 +21,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// crowded is a store in a server with many keys of others: each call looks at so many for as long
-// as that takes, and finds a key of ours in each but the first.
+// crowded is a store in a server with many keys of others: each call looks at
+// some of them, takes its time, and finds a key of ours, except the first call.
 type crowded struct {
 	dedup.Store
 	total, step int64

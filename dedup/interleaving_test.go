@@ -20,7 +20,7 @@ import (
 )
 
 // Two workers get the same message. The test runs every order in which their calls reach the store
-// and their effects happen. Up to so many faults occur at any place: a worker that dies, a reply
+// and their effects happen. A limited number of faults occur at any place: a worker that dies, a reply
 // that is lost, the time of a renewal, a lease that lapses. The Deduper, its renewer and the store
 // are the real ones, in fake time. The test only decides when a call goes through.
 

@@ -260,8 +260,8 @@ func TestAWaiterListensAgain(t *testing.T) {
 	})
 }
 
-// TestASlowStoreHoldsUpNoWaiter: it polls while it has nobody to hear from, and an end here wakes
-// it.
+// TestASlowStoreHoldsUpNoWaiter: a waiter polls until the store has begun to listen, and an end in
+// this process wakes it.
 func TestASlowStoreHoldsUpNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()

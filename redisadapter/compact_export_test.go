@@ -45,7 +45,7 @@ func LooksAtBuckets(s *Store) func(context.Context) {
 	}
 }
 
-// Truncate keeps so many bits of the digests of a store.
+// Truncate keeps a number of bits of the digests of a store.
 func Truncate(s *Store, bits int) { s.buckets.Truncate(bits) }
 
 // DropByScript never drops a lease by a plain command.

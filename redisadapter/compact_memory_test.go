@@ -64,7 +64,7 @@ func memoryOf(t *testing.T, addr string) (used int) {
 	return used
 }
 
-// fillBuckets completes so many keys under a prefix that is planned for some.
+// fillBuckets completes a number of keys under a prefix that was planned for another number.
 func fillBuckets(t *testing.T, client *redis.Client, prefix string, planned, keys int) {
 	t.Helper()
 	opts := layoutOptions(prefix, redisadapter.Compact)

@@ -63,7 +63,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 }
 
-// complete claims and completes so many keys, in batches of a thousand.
+// complete claims and completes n keys, in batches of a thousand.
 func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.Duration) {
 	t.Helper()
 	completeInBatches(t, store, from, n, 1000, window)

@@ -156,7 +156,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 }
 
 // TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts. The keys
-// that it had evicted before Init were none of ours.
+// that it had evicted before Init were not ours.
 func TestEvictionBeforeTheStart(t *testing.T) {
 	client := small(t, "volatile-lru")
 	fill := func() { // for a while memory is short

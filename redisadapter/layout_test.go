@@ -174,7 +174,7 @@ func TestLayoutIsWrittenAgain(t *testing.T) {
 	wantOtherLayout(t, b, compactOptions("ow"), "layout is full, and Options say compact")
 }
 
-// TestLayoutIsNotWrittenToAWrongServer: one without our canary is none of ours.
+// TestLayoutIsNotWrittenToAWrongServer: one without our canary is not ours.
 func TestLayoutIsNotWrittenToAWrongServer(t *testing.T) {
 	mini, client := redistest.Mini(t)
 	_, err := redisadapter.New(t.Context(),

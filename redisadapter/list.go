@@ -31,11 +31,11 @@ const (
 type ListOptions struct {
 	// Cursor is Page.Cursor of the page before. Default: the first page.
 	Cursor string
-	// Limit ends a page when it has so many entries. A page takes all that a SCAN has found, so
-	// there may be some more. At most 10 000. Default 100.
+	// Limit is how many entries end a page. A page takes all that a SCAN has found, so there may be
+	// some more. At most 10 000. Default 100.
 	Limit int
-	// Scan ends a page when so many names have been looked at, whether any was listed or
-	// not: it bounds the work of one call. At most a million. Default 10 000.
+	// Scan is how many names a page looks at before it ends, even when it has listed none. It
+	// bounds the work of one call. At most a million. Default 10 000.
 	Scan int
 	// Time ends a page when so much time has passed, with what was found until then; it waits for
 	// round trips that are under way. Each page looks at some names. Default 0: only ctx ends the
@@ -411,7 +411,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	}
 	rec, err := wire.DecodeRecord(raw)
 	switch {
-	case err != nil || ttl == -1: // without an expiry it is none of ours
+	case err != nil || ttl == -1: // without an expiry it is not ours
 		l.page.Foreign++
 		return nil
 	case ttl < 0:

@@ -144,7 +144,7 @@ func keysOf(t *testing.T, client redis.UniversalClient) int {
 	return int(n)
 }
 
-// TestListSkipsForeign: a key that is under our names and is none of ours is counted, and a key
+// TestListSkipsForeign: a key that has one of our names and is not ours is counted, and a key
 // whose name only looks similar is left alone.
 func TestListSkipsForeign(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

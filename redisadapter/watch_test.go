@@ -85,7 +85,7 @@ func TestWatchTells(t *testing.T) {
 }
 
 // TestWatchOfAnotherServer: the keys that a server evicted before it took the other's place are
-// none of ours; those that it has evicted since are ours.
+// not ours; those that it has evicted since are ours.
 func TestWatchOfAnotherServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, evicted, uptime string

@@ -26,7 +26,7 @@ func stateOf(w *postgresWalk, version int64) Step {
 	return meta{window: 1, now: time.Now().UnixMilli(), file: 7, was: 7, version: version}.step(w)
 }
 
-// slice answers that so many marks were deleted, and that the newest is of now.
+// slice answers that a number of marks were deleted, and that the newest is of now.
 func (r meta) slice(w *postgresWalk, deleted int64) Step {
 	return Step{Query: w.text, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{deleted, r.now}}

@@ -17,8 +17,8 @@ var errNoReply = errors.New("the reply was lost")
 
 // wire is what the replies of a world pass through.
 type wire struct {
-	lose  int           // so many replies of scripts are lost
-	delay time.Duration // and so long the next one takes
+	lose  int           // how many replies of scripts are lost
+	delay time.Duration // how long the next one takes
 
 	before func() // is called before a reply is given
 }

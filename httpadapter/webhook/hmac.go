@@ -93,7 +93,7 @@ type hmacProvider struct {
 	content []piece
 }
 
-// piece is a part of what is signed: text, or the name of a value.
+// piece is a part of the signed content: text, or the name of a value.
 type piece struct {
 	text string
 	name string // body, id or timestamp

@@ -12,7 +12,7 @@ type Quota struct {
 	held map[string]int
 }
 
-// New returns a Quota with so many places for each name; with none it is nil.
+// New returns a Quota with most places for each name. It is nil when most is not positive.
 func New(most int) *Quota {
 	if most <= 0 {
 		return nil

@@ -15,11 +15,11 @@ import (
 )
 
 // Wait makes a Runner wait, at the end of every pipeline that may write, until its writes have
-// reached so many replicas, or the disk.
+// reached enough replicas, or the disk.
 type Wait struct {
 	// Replicas that must have the writes.
 	Replicas int
-	// Disk says that the server itself, and so many replicas, must have fsynced the writes to
+	// Disk says that the server itself, and that number of replicas, must have fsynced the writes to
 	// their append-only files (WAITAOF, Redis 7.2).
 	Disk bool
 	// Timeout of the waiting; after it the result of the writes counts as unknown.

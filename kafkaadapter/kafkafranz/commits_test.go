@@ -86,7 +86,8 @@ func TestCommitsOfWhatIsGone(t *testing.T) {
 	assert.Empty(t, all, "due")
 }
 
-// A fencing answer to what has been given up meanwhile, lost or revoked, fences nothing.
+// A commit that is answered with a fencing error fences no partition that was lost or revoked while
+// the commit was under way.
 func TestFencedOffFromWhatIsGone(t *testing.T) {
 	c := newCommits(&session{engine: &kafkadriver.Engine{}, base: t.Context()})
 	kept, gone, back := topicPartition{"a", 0}, topicPartition{"a", 1}, topicPartition{"a", 2}

@@ -242,7 +242,7 @@ func (o *fakeOwner) wantReleased(partition int32, n int) {
 	assert.Nil(o.r.t, o.held[partition], "partition %d is still held", partition)
 }
 
-// keysOf are keys that belong into a partition of so many.
+// keysOf returns n keys that belong to a partition, of count partitions.
 func keysOf(partition, count int32, n int) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		if key := fmt.Sprint("key", i); kafkaadapter.Murmur2([]byte(key), count) == partition {

@@ -2,5 +2,5 @@
 
 package pubsubqueue_test
 
-// atOnce is less here: pstest takes a processor of its own for each row with so many ids.
+// atOnce is less here: pstest takes a processor of its own for each row with a thousand ids.
 const ids, atOnce = 1000, "2"

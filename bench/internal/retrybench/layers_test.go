@@ -15,7 +15,7 @@ import (
 )
 
 // layers is the number of calls that one request makes of a server that always answers 503, when
-// it is the last of so many layers, over real connections, and every caller makes three attempts.
+// it is behind that many layers, over real connections, and every caller makes three attempts.
 // told: each server obeys Do-Not-Retry.
 func layers(t *testing.T, layers int, told bool) int {
 	var calls atomic.Int64

@@ -206,7 +206,7 @@ func Sum(slots []int, from, to time.Duration) (total int) {
 	return total
 }
 
-// PerSecond adds slots up to seconds; it has so many of them.
+// PerSecond adds slots up to seconds, of which the result has this number.
 func PerSecond(slots []int, seconds int) []int {
 	out := make([]int, seconds)
 	for s := range out {

@@ -129,7 +129,7 @@ func TestGroupsRun(t *testing.T) {
 	})
 }
 
-// Servers of others keep their tables and get none of ours.
+// A server that the bench has not started keeps its tables, and none of the bench's stay there.
 func TestCloseLeavesNothing(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		setup := &harness.Setup{}

@@ -38,8 +38,8 @@ func (f filling) String() string {
 	return s
 }
 
-// compareMemory fills a server of its own with so many keys, and compares what it takes with what
-// is reckoned.
+// compareMemory fills a server of its own with n keys, and compares the memory that they take with
+// the estimate.
 func compareMemory(t *testing.T, f filling, n int) {
 	t.Helper()
 	o := Options{

@@ -51,8 +51,8 @@ func TestBytesOfMarks(t *testing.T) {
 	compareTable(t, postgres, 50_000, 0, false, 0.08)
 }
 
-// compareTable fills a table with so many marks and results, and compares its size with what is
-// reckoned.
+// compareTable fills a table with n marks and their results, and compares its size with the
+// estimate.
 func compareTable(t *testing.T, e table, n, result int, fingerprint bool,
 	tolerance float64) {
 	t.Helper()

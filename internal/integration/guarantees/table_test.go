@@ -1,7 +1,7 @@
 // Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code.
 // Every promise, and every way in which an effect can run twice, is a test of its own, whose name
-// is the sentence of the table. An exception that no longer happens is as wrong there as a broken
-// promise.
+// is the sentence of the table. A documented exception that no longer happens fails its test,
+// like a broken promise.
 //
 // It also runs one message through a fault at every request that its life sends to the store.
 package guarantees_test

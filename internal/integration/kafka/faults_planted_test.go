@@ -28,8 +28,8 @@ type plainLoop struct {
 	held    atomic.Bool
 }
 
-// run consumes until ctx ends. If hold is not zero, it stands still after that many effects, in the
-// midst of a batch, so that a kill meets it there however slow the machine is.
+// run consumes until ctx ends. If hold is not zero, it stops in the middle of a batch, after that
+// many effects, so that a kill interrupts the batch on a slow machine too.
 func (l *plainLoop) run(ctx context.Context, hold int64, opts ...kgo.Opt) {
 	client, err := kgo.NewClient(append(opts, l.options...)...)
 	if err != nil {

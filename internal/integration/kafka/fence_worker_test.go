@@ -88,7 +88,7 @@ func (w *fencedWorker) handle(ctx context.Context, r *kafkaadapter.Range) error 
 	return nil
 }
 
-// due says, once, that a partition has had so many ranges that now is the time.
+// due returns true once, when the partition has had enough ranges.
 func (w *fencedWorker) due(partition int32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -96,7 +96,7 @@ func (m *member) run(t *testing.T, run func(context.Context) error) {
 	}()
 }
 
-// alarm goes off when so many handlers have begun.
+// alarm goes off when a number of handlers have begun.
 type alarm struct {
 	at   int64
 	once sync.Once

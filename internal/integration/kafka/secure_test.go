@@ -162,7 +162,7 @@ var securities = []security{
 	}},
 }
 
-// secured is a broker that wants to know who is there, and how its clients are configured.
+// secured is a broker that requires authentication, and how its clients are configured.
 type secured struct {
 	cluster *kfake.Cluster
 	config  func(password string) *sarama.Config

@@ -355,7 +355,7 @@ func (k *soak) storeTrouble() {
 	k.later(1500, func() { k.store.set(trouble{}) })
 }
 
-// later undoes something within so many milliseconds.
+// later undoes something at a random time within the given milliseconds.
 func (k *soak) later(most int, do func()) {
 	k.undo = append(k.undo,
 		undo{time.Now().Add(time.Duration(k.rnd.IntN(most)) * time.Millisecond), do})

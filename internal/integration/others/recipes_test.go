@@ -107,7 +107,7 @@ func isSetNX(r redisproxy.Request) bool {
 // isPlainSet reports whether a command is the mark of a rival that claims nothing.
 func isPlainSet(r redisproxy.Request) bool { return r.Name() == "SET" && !isSetNX(r) }
 
-// isScriptOf reports whether a command is a script with one key and so many arguments.
+// isScriptOf reports whether a command is a script with one key and that number of arguments.
 func isScriptOf(arguments int) func(redisproxy.Request) bool {
 	return func(r redisproxy.Request) bool {
 		return (r.Name() == "EVALSHA" || r.Name() == "EVAL") && len(r.Args) == 4+arguments

@@ -33,7 +33,7 @@ type settings struct {
 	Postgres string // URL
 	Prefix   string // of names on servers
 	Fate     fate
-	Every    uint32 // one message of so many meets the fate
+	Every    uint32 // one message in Every meets the fate
 }
 
 // fate is what happens in the first run of a handler.

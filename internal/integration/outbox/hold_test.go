@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// later is SQL for a time so many milliseconds from now.
+// later is SQL for the time in ms milliseconds.
 func (h *house) later(ms int64) string {
 	switch h.e.dialect {
 	case outbox.Postgres:

@@ -214,7 +214,7 @@ func (s *script) unwritten(given, death, own int64) {
 	s.effect(effect{child: 1, key: key, epoch: epoch(900), attempt: 2, claimed: 910, acked: 920})
 }
 
-// stopped has process 1 stand still, while process 2 runs its key elsewhere.
+// stopped stops process 1 from one time to another; process 2 runs the key in another partition.
 func (s *script) stopped(from, to, other int64) {
 	s.grant(1, 0, 10, 50)
 	s.renew(1, 0, 10, 100)

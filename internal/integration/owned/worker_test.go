@@ -32,7 +32,7 @@ type settings struct {
 	Batch   int
 	Cap     uint32
 	Poison  map[uint64]bool // keys whose handler kills its process
-	// Odd keys of a sort: one in so many.
+	// One key in this number is slow, fails, or dawdles.
 	Slow, Failing, Dawdling uint64
 }
 

@@ -24,8 +24,8 @@ import (
 type load struct {
 	layout
 	d *dedup.Deduper
-	// crash is how often a worker dies between claim and effect: at the first delivery of one in
-	// so many messages. 0 means never.
+	// crash is how often a worker dies between claim and effect: at the first delivery of one
+	// message in this number. 0 means never.
 	crash int
 	cfg   dedup.Config
 	// pace is the time between two messages of a worker.
@@ -66,7 +66,7 @@ func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, cras
 	return all
 }
 
-// Each load has so many workers, and is running after so many messages.
+// Each load has 8 workers, and counts as running after 400 messages.
 const workers, enough = 8, 400
 
 // A lease that outlasts the loss of a server lets a completion wait for the server's successor.

@@ -66,7 +66,7 @@ func probe(t *testing.T, client redis.UniversalClient) *dedup.Deduper {
 	return layouts[0].deduper(t, client, cfg)
 }
 
-// recovered waits until fresh keys, so many that every master has some, are won.
+// recovered waits until fresh keys are won, of which every master has some.
 func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 	t.Helper()
 	round := 0

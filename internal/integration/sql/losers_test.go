@@ -44,7 +44,7 @@ func TestLosers(t *testing.T) {
 	}
 }
 
-// losers has one transaction win and end, and wants so many of the others to be first.
+// losers has one transaction win and end, and checks how many of the others are first.
 func (s *shop) losers(t *testing.T, w method, message string, end func(*sql.Tx) error, want int64) {
 	t.Helper()
 	const losers = 3

@@ -37,7 +37,7 @@ var (
 	pauses = []point{pauseClaimed, pauseEffect, pauseUnmarked}
 )
 
-// fates are points, and how rare they are: one in so many deliveries meets one of them. 0 means
+// fates are points, and how rare they are: one delivery in that number meets it. 0 means
 // none.
 type fates struct {
 	Points []point

@@ -467,8 +467,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAllowed: a reason that the row does not allow is none; and a row twice in a database has
-// none.
+// TestJudgeAllowed: a reason that the scenario's row does not allow does not count, and nothing
+// explains an effect that is twice in a database.
 func TestJudgeAllowed(t *testing.T) {
 	tell := func(t *testing.T, h *history) *checkResult {
 		s := &tale{t, t.TempDir(), map[int]*ledger{}}

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// nemesis does something to a server, so many times, spread over the deliveries.
+// nemesis does something to a server a number of times, spread over the deliveries.
 type nemesis struct {
 	name  string
 	code  strikeCode

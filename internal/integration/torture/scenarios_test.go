@@ -15,7 +15,7 @@ type size struct {
 	strikes         int
 }
 
-// tear lets so many bytes of some replies through.
+// tear cuts some replies off after a number of bytes.
 func tear(bytes int) redisproxy.Rule {
 	return redisproxy.Rule{Action: redisproxy.TearReply, Bytes: bytes, Probability: 0.002}
 }

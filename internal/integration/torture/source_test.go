@@ -16,7 +16,7 @@ type item struct {
 	due     int64
 }
 
-// source delivers every message so many times, and repeats each delivery until it is
+// source delivers every message a number of times, and repeats each delivery until it is
 // acknowledged.
 type source struct {
 	rng     *rand.Rand

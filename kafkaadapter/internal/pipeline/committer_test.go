@@ -27,7 +27,7 @@ type client struct {
 	broker    map[string]int64 // what the group's coordinator has
 	marks     int
 	commits   int
-	lose      int // so many commits that send something are lost
+	lose      int // how many commits that send something are lost
 	latency   time.Duration
 	hang      chan struct{} // a commit waits until it is closed
 	inside    bool

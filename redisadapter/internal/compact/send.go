@@ -198,7 +198,7 @@ func (t *exchange) readWhole(ctx context.Context, st *bucketStep, out *plainComm
 	}
 	known.asked.Store(0)
 	bucket := string(t.b.appendBucket(nil, p, st.generation))
-	// From a larger bucket SRANDMEMBER returns only so many members.
+	// From a larger bucket SRANDMEMBER returns only this number of members.
 	cmd := redis.NewStringSliceCmd(ctx, "srandmember", bucket, filterMembers+1)
 	t.reads = append(t.reads, bucketRead{known, cmd})
 	out.add(bucket, cmd)

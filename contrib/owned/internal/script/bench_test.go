@@ -71,7 +71,7 @@ func (o *ownBench) call(b *testing.B, c script.Call) script.Reply {
 	return r
 }
 
-// perKey runs f, which takes so many keys, and reports what each has cost the server.
+// perKey runs f, which takes a number of keys, and reports the server's cost of each.
 // Before each run of it before is run, unless it is nil.
 func (o *ownBench) perKey(b *testing.B, keys int, before, f func()) {
 	b.Helper()
@@ -192,8 +192,8 @@ func (o *ownBench) both(b *testing.B) {
 	})
 }
 
-// fold folds whole fresh sets by calls of 2048 members, so many for a bucket, until a bucket
-// was folded to six times.
+// fold folds whole fresh sets by calls of 2048 members, per of them for a bucket, until a
+// bucket was folded to six times.
 func (o *ownBench) fold(b *testing.B, per int) {
 	buckets, each := ownSet/per, 2048/per
 	calls := (buckets + each - 1) / each
@@ -241,7 +241,7 @@ func (o *ownBench) poke(b *testing.B, field string, v uint64) {
 	require.NoError(b, err)
 }
 
-// ask looks for a batch in four fresh sets; so many of its ids are in the first.
+// ask looks for a batch in four fresh sets; a number of its ids are in the first.
 func (o *ownBench) ask(done int) func(b *testing.B) {
 	return func(b *testing.B) {
 		q := &script.Ask{Epoch: o.self.Epoch}

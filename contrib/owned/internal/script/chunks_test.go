@@ -35,7 +35,7 @@ func bounded(t *testing.T, hook *pipelines, read map[string]int) {
 	}
 }
 
-// spread are n IDs, each in a bucket of its own that begins with so many others.
+// spread returns n IDs, each in a bucket of its own that holds other IDs before.
 func (p *part) spread(n, others int) *script.Ask {
 	p.t.Helper()
 	q := &script.Ask{Epoch: p.self.Epoch, FoldedTo: []script.FoldedTo{{Gen: p.g}}}
