@@ -231,8 +231,8 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 	return until
 }
 
-// served returns a time at which the servers have executed everything that was sent before at: they
-// have answered every slow command that was under way at at. A Redis that waits for its disk executes
+// served returns a time at which the servers have executed everything that was sent before at: all
+// slow commands that were sent before at have been answered. A Redis that waits for its disk executes
 // nothing for up to two seconds.
 func (h *history) served(at int64) int64 {
 	if h.slow == nil {
