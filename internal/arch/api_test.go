@@ -154,7 +154,7 @@ func typeAPI(o *types.TypeName, by types.Qualifier) []string {
 	return lines
 }
 
-// shape is a type without what has lines of its own.
+// shape is a type without the parts that have lines of their own.
 func shape(t types.Type, by types.Qualifier) string {
 	switch t := t.(type) {
 	case *types.Struct:

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestCommitSubjects holds scripts/commits.sh to what it refuses.
+// TestCommitSubjects checks which commits scripts/commits.sh refuses.
 func TestCommitSubjects(t *testing.T) {
 	script := filepath.Join("..", "..", "scripts", "commits.sh")
 	for _, row := range []struct{ subject, fault string }{

@@ -42,7 +42,7 @@ func TestNestedModulesAreNotImported(t *testing.T) {
 	}
 }
 
-// violations returns what in the root module's packages is not as the table says.
+// violations returns the differences between the root module's packages and the table.
 func violations(pkgs []pkg, table map[string]rule) []string {
 	var found []string
 	for _, p := range pkgs {

@@ -39,7 +39,7 @@ var deniedLocals = map[string]bool{
 }
 
 // deniedNames are denied as the whole name of a type, a function, or a variable or constant of a
-// package. In a method, a field or a local variable they may be what they say: Stats.Sent, r.found.
+// package. As a method, a field or a local variable they may be right: Stats.Sent, r.found.
 var deniedNames = map[string]string{
 	"asked":   "lookup",
 	"code":    "a type of package preflight",
@@ -113,7 +113,7 @@ var deniedPackages = map[string]string{
 	"setting":  "kafkaconfig",
 }
 
-// allowedNames are denied names that mean what the field means by them.
+// allowedNames are denied names that are used in the field's own sense.
 var allowedNames = map[string]string{
 	"bench/internal/chart: Lines":       "a line chart has lines",
 	"cmd/internal/serve: gate":          "it asks for a password",

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to
-// a rival.
+// rivals are the modules that we compare ourselves with. rivalry are our modules that do so, and
+// one that adds to a rival.
 var (
 	rivals = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock",
 		"github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
@@ -18,7 +18,7 @@ var (
 	mounted = map[string]string{"internal/integration": "github.com/gofiber/fiber/v3"}
 )
 
-// TestRivalsStayOut wants what we compare ourselves with in the go.mod of those who compare alone.
+// TestRivalsStayOut allows rivals only in the go.mod files of rivalry and mounted.
 func TestRivalsStayOut(t *testing.T) {
 	met := 0
 	for path, dir := range modules(t) {

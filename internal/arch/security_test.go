@@ -24,7 +24,8 @@ var (
 )
 
 // TestSecurityPage holds docs/reference/security.md to what there is: each threat has its row, each
-// row names tests, and each test that is named exists. It would go stale otherwise, and promise.
+// row names tests, and each test that is named exists. Otherwise it would become outdated, and
+// still promise.
 func TestSecurityPage(t *testing.T) {
 	root := modules(t)[module]
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "security.md"))

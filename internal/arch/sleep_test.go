@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoSleepInTests wants tests that wait for what they wait for. A sleep is either longer than
-// needed or, on a busy machine, shorter. In files that use testing/synctest the time is fake.
+// TestNoSleepInTests refuses time.Sleep: a test must wait for the event that it needs. A sleep is
+// either longer than needed or, on a busy machine, shorter. In files that use testing/synctest the
+// time is fake.
 func TestNoSleepInTests(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(modules(t)[module], func(path string, _ fs.DirEntry, err error) error {

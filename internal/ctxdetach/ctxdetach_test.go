@@ -15,7 +15,7 @@ import (
 
 type name struct{}
 
-// A context goes with its client until it has left it, and says with what cause.
+// A context ends with its client, and with the client's cause, unless leave was called before.
 func TestFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := errors.New("gone")

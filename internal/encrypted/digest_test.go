@@ -61,8 +61,8 @@ func TestFingerprintVersions(t *testing.T) {
 	assert.EqualValues(t, 255, newDigester(t, 127, key(1)).Sum()[0], "version with the last key")
 }
 
-// A list of what a fingerprint is made of is part of its version, and takes none for another's:
-// without a key it is 1-127, with one 129-255, and two versions under one list are two.
+// The list of what a fingerprint is made of is part of its version. Without a key the version is at
+// most 127, and with a key at least 129. Two versions of a key under one list differ.
 func TestFingerprintLists(t *testing.T) {
 	version := func(v int, key []byte, list ...string) byte {
 		d, err := NewDigester("Config.FingerprintKey", v, key, list...)

@@ -28,7 +28,7 @@ func TestOf(t *testing.T) {
 	assert.Empty(t, Of(run{}, "s", "").URN())
 }
 
-// Whatever a client sends, its label is one that a claim takes.
+// Whatever a client sends, a claim takes the label that is made of it.
 func TestEveryLabelIsTaken(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(1000),
 		dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, Labels: true})

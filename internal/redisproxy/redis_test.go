@@ -102,7 +102,7 @@ func TestOwnClaimLooksTaken(t *testing.T) {
 	})
 }
 
-// TestBlackHole: the client waits in vain; the server has executed.
+// TestBlackHole: the client waits in vain, although the server has executed the command.
 func TestBlackHole(t *testing.T) {
 	eachRedis(t, -1, func(t *testing.T, w *world) {
 		onFire, acted := fired()
@@ -111,7 +111,7 @@ func TestBlackHole(t *testing.T) {
 		key := w.key(t, "counter")
 		hung := redistest.Client(t,
 			&redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
-		// whose connection is there now, and INCR is sent in any case
+		// hung has a connection now, so INCR is sent in any case
 		require.NoError(t, hung.Ping(t.Context()).Err())
 		err := hung.WithTimeout(50*time.Millisecond).Incr(t.Context(), key).Err()
 		assert.ErrorContains(t, err, "timeout", "INCR")

@@ -28,7 +28,7 @@ func hits(t *testing.T, p *redisproxy.Proxy, n int, rule redisproxy.Rule) []stri
 	for i := range n {
 		command := fmt.Sprintf("GET %d", i)
 		c.send(command)
-		c.want(echo(command)) // the rule has acted before
+		c.want(echo(command)) // the rule acts before the reply
 	}
 	mu.Lock()
 	defer mu.Unlock()

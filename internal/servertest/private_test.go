@@ -104,7 +104,7 @@ func TestPortsAreReserved(t *testing.T) {
 	}
 }
 
-// A port that a process outside of the tests took makes up try another block, whichever program
+// If a process outside of the tests has taken a port, up tries another block, whichever program
 // reports it.
 func TestTakenPortIsRecognized(t *testing.T) {
 	for _, text := range []string{

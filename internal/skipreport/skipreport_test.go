@@ -37,9 +37,9 @@ func TestSayWhatWasLeftOut(t *testing.T) {
 const stamp = ".stamp"
 
 // keepOutOfCache opens the stamp: the go command does not cache the result of a test that read a
-// file which changed less than two seconds ago, or has yet to. Otherwise the second run would be
-// silent. A stamp that every run wrote would do that to the tests that list our folder, too: of
-// each file in a folder that a test has listed, the time is a part of the cache's key.
+// file whose time is less than two seconds ago, or in the future. Otherwise the second run would be
+// silent. If every run wrote the stamp, the tests that list our folder would run again, too: the
+// time of each file in a listed folder is a part of the cache's key.
 func keepOutOfCache(t *testing.T) {
 	t.Helper()
 	if err := makeStamp(stamp, time.Now()); err != nil {

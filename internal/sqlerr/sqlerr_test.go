@@ -153,7 +153,7 @@ func TestUndone(t *testing.T) {
 		assert.True(t, Undone(err), "%v leaves its transaction open", err)
 		assert.True(t, Undone(join(err)), "%v leaves its transaction open", err)
 	}
-	// Whoever stops, or cuts the connection, may have committed before.
+	// A server that stops, or cuts the connection, may have committed before.
 	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), ms(0),
 		ms(3902), ms(40613), serverError{number: 596, class: 21}, my(1053), my(1927),
 		driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {

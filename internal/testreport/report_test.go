@@ -75,7 +75,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Often only the end of a long log is at hand, so the failures stand there again. A test that
+// Often only the end of a long log is at hand, so the failures are repeated there. A test that
 // failed only because of its subtests does not, and a long text is cut to its beginning.
 func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 	said := func(test, output string) string {

@@ -56,7 +56,7 @@ const contrast = `(() => {
 	return [String(n), ...new Set(bad)];
 })()`
 
-// structure finds structure that is missing for people who do not see the page.
+// structure finds missing structure that people need who do not see the page.
 const structure = `(() => {
 	const bad = [];
 	const all = q => [...document.querySelectorAll(q)];

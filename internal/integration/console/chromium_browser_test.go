@@ -29,7 +29,7 @@ type browser struct {
 	next    int
 	waiting map[int]chan message
 	loaded  chan struct{}
-	faults  []string // what the page's console said
+	faults  []string // the lines of the page's console
 }
 
 type message struct {
@@ -59,7 +59,7 @@ func openBrowser(t *testing.T) *browser {
 	require.NoError(t, err)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
-	// not of testing.T: its helpers write to the end
+	// not t.TempDir: Chromium's helpers write there until the end
 	profile, err := os.MkdirTemp("", "onceward-chromium-")
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu",
@@ -161,7 +161,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 }
 
-// look has the size of the window, and dark or light.
+// look sets the size of the window, and dark or light.
 func (b *browser) look(width, height int, scheme string) {
 	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride",
@@ -178,7 +178,7 @@ func (b *browser) open(url string) {
 	b.loads(func() { b.call("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
-// loads does what loads another page.
+// loads calls do, which loads another page, and waits for that page.
 func (b *browser) loads(do func()) {
 	b.t.Helper()
 	for len(b.loaded) > 0 {
@@ -192,7 +192,7 @@ func (b *browser) loads(do func()) {
 	}
 }
 
-// press is a key of the keyboard.
+// press presses a key of the keyboard.
 func (b *browser) press(key string) {
 	b.t.Helper()
 	text := map[string]string{"Enter": "\r"}[key]
@@ -211,13 +211,13 @@ func (b *browser) write(text string) {
 	b.call("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// text is all that the page says.
+// text returns the whole text of the page.
 func (b *browser) text() string {
 	b.t.Helper()
 	return eval[string](b, `document.body.innerText`)
 }
 
-// eval is what an expression of JavaScript gives. The page's policy does not bind it.
+// eval returns the value of an expression of JavaScript. The page's policy does not apply to it.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	var got struct {
@@ -237,7 +237,7 @@ func eval[T any](b *browser, expression string) T {
 	return got.Result.Value
 }
 
-// shot is a picture of the whole page.
+// shot returns a picture of the whole page.
 func (b *browser) shot(width int) []byte {
 	b.t.Helper()
 	height := eval[float64](b, `document.documentElement.scrollHeight`)
@@ -253,7 +253,7 @@ func (b *browser) shot(width int) []byte {
 	return png
 }
 
-// quiet fails when a page had something to complain about, such as what its policy forbids.
+// quiet fails if a page's console has complaints, such as something that its policy forbids.
 func (b *browser) quiet() {
 	b.t.Helper()
 	b.mu.Lock()

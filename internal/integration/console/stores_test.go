@@ -152,7 +152,7 @@ func (r *rig) doubt(key string, opts ...dedup.Option) {
 	require.Equal(r.t, driver.StateUncertain, r.state(key))
 }
 
-// marked is a key in flight whose attempt is past its point of no return, until the test ends.
+// marked leaves a key in flight until the test ends, with an attempt past its point of no return.
 func (r *rig) marked(key string) {
 	r.t.Helper()
 	marked, end := make(chan error, 1), make(chan struct{})
@@ -165,7 +165,7 @@ func (r *rig) marked(key string) {
 		}
 		_, err := dedup.Do(r.t.Context(), r.deduper, key, run)
 		select {
-		case marked <- err: // it was not begun
+		case marked <- err: // the attempt was not begun
 		default:
 		}
 	})

@@ -23,9 +23,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// traffic is what two Dedupers over the store in memory do in fake time: deliveries of webhooks
-// whose sender repeats what was not answered, by the schedule of Standard Webhooks, and a topic
-// that is redelivered after crashes and rebalances. Nothing is counted but what they do.
+// traffic is the work of two Dedupers over the store in memory, in fake time. A sender delivers
+// webhooks, and repeats those that were not answered by the schedule of Standard Webhooks. A topic
+// is redelivered after crashes and rebalances. Only this work is counted.
 type traffic struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -48,7 +48,7 @@ type appointment struct {
 	do func()
 }
 
-// agenda is a heap of what is to happen.
+// agenda is a heap of future events.
 type agenda []appointment
 
 func (a agenda) Len() int           { return len(a) }
@@ -66,7 +66,7 @@ func (tr *traffic) in(d time.Duration, do func()) {
 	heap.Push(&tr.due, appointment{time.Now().Add(d), do})
 }
 
-// schedule is for how long the sender of a webhook waits for the next attempt.
+// schedule has the time that the sender of a webhook waits before each next attempt.
 var schedule = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
@@ -83,7 +83,7 @@ func (tr *traffic) deliver(key string, attempt int, payload []byte) {
 	}
 	lost := 0.03
 	if attempt > 0 {
-		lost = 0.55 // who did not answer once is in trouble
+		lost = 0.55 // a receiver that did not answer once is in trouble
 	}
 	if attempt < len(schedule) && tr.random.Float64() < lost {
 		tr.in(schedule[attempt], func() { tr.deliver(key, attempt+1, payload) })
@@ -91,7 +91,7 @@ func (tr *traffic) deliver(key string, attempt int, payload []byte) {
 	switch roll := tr.random.Float64(); {
 	case attempt == 0 && roll < 0.004: // sent twice at once
 		tr.in(20*time.Millisecond, func() { tr.deliver(key, len(schedule), payload) })
-	case attempt == 0 && roll < 0.0045: // the id is used again
+	case attempt == 0 && roll < 0.0045: // the id is used again, for another payload
 		tr.in(time.Minute, func() { tr.deliver(key, len(schedule), append(payload, '!')) })
 	}
 }
@@ -154,7 +154,7 @@ func (tr *traffic) run(hours int) {
 	}
 }
 
-// listing is the store in memory, which lists what is not done.
+// listing is the store in memory. It lists the keys that are not done.
 type listing struct {
 	dedup.Store
 	mu  sync.Mutex

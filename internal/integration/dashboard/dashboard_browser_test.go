@@ -1,8 +1,8 @@
 //go:build browser
 
-// Package dashboard_test gives contrib/telemetry/dashboard.json data to show: a service that
-// works and has its troubles, a Prometheus that scrapes it, and the answers of that Prometheus to
-// each expression.
+// Package dashboard_test gives contrib/telemetry/dashboard.json data to show: a service that works
+// and has some failures, a Prometheus that scrapes it, and the answers of that Prometheus to each
+// expression.
 package dashboard_test
 
 import (
@@ -170,7 +170,8 @@ func (p prometheus) get(path string, query url.Values, into any) error {
 	return servertest.AskPrometheus(ctx, p.url, path, query, into)
 }
 
-// awaitUp waits until all of the service is scraped: an earlier event would not show as a rise.
+// awaitUp waits until all targets of the service are scraped: an earlier event would not show as a
+// rise.
 func (p prometheus) awaitUp(n int) {
 	p.t.Helper()
 	again := time.NewTicker(step / 4)

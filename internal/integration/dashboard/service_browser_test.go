@@ -134,7 +134,7 @@ func (s *service) createTopic() {
 	require.NoError(s.t, admin.CreateTopic(topic, detail, false))
 }
 
-// port returns an address that nobody listens on, and has it scraped.
+// port returns a free address, and adds it to the targets that are scraped.
 func (s *service) port() string {
 	s.t.Helper()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")

@@ -44,7 +44,7 @@ const (
 	lease  = 2 * time.Second
 )
 
-// TestMain is a worker where the environment says so.
+// TestMain runs a worker if the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(workerEnv)
 	if text == "" {
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// job is what a worker is told.
+// job is the configuration of a worker.
 type job struct {
 	Listen string // where its metrics are
 	Kafka  []string
@@ -64,8 +64,8 @@ type job struct {
 	Prefix string
 }
 
-// process is a worker, seen from the test. It ends when its standard input does, also where the
-// test is killed.
+// process is a worker, seen from the test. It ends when its standard input does, also if the test
+// is killed.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -84,7 +84,7 @@ func startWorker(t *testing.T, j job) *process {
 	return &process{cmd, stdin}
 }
 
-// kill gives it no time to tell anybody.
+// kill ends it with SIGKILL, so that it can tell nobody.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
@@ -107,7 +107,7 @@ func work(text string, stdin io.Reader) error {
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
 		cancel()
-		<-time.After(5 * time.Second) // then the test has gone
+		<-time.After(5 * time.Second) // the test has ended
 		os.Exit(1)
 	}()
 	provider, err := expose(j.Listen)
@@ -238,7 +238,7 @@ func guarded(prefix string, then redisadapter.Amnesia) redisadapter.Options {
 		SuspectFor: 5 * time.Second}
 }
 
-// openStore opens a measured one.
+// openStore opens a store with metrics.
 func openStore(ctx context.Context, provider *sdk.MeterProvider, name string,
 	client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, error) {
 	m, err := redismetric.New(provider, name)

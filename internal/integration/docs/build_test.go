@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// beside is a directory with a clone in it, for the modules that the pages make next to one. There
-// is one for all: in a directory of its own, each program would compile the whole library anew.
+// beside is a directory with a clone in it, for the modules that the pages make next to one. All
+// programs share it: in a directory of its own, each would compile the whole library anew.
 var beside string
 
 func TestMain(m *testing.M) {
@@ -39,8 +39,8 @@ func programs(t *testing.T, page string, want int) (files []string) {
 	return files
 }
 
-// programOf builds the program of a page whose main.go is for all, and whose other file is the one
-// with a text.
+// programOf builds the program of a page with several variants: main.go is common to all, and file
+// is the block that contains with.
 func programOf(t *testing.T, page, file, with string, commands *strings.Replacer) string {
 	t.Helper()
 	text := read(t, page)
@@ -69,7 +69,7 @@ func build(t *testing.T, commands string, files map[string]string) (program stri
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(beside, "*"))
 	require.NoError(t, err)
-	for _, of := range left { // the program before
+	for _, of := range left { // left by the program before
 		require.NoError(t, os.RemoveAll(of))
 	}
 	clone, err := filepath.Abs(root)
@@ -108,8 +108,8 @@ func moduleCommands(t *testing.T, page, text string) string {
 }
 
 // versions are the arguments of go mod edit that require the versions that this repository builds
-// with. A user gets the newest ones. Here those would make a test that fails with a release of
-// somebody else, and programs that compile anew what other tests have compiled.
+// with. A user gets the newest ones. Here, the test would then fail because of a release of
+// somebody else, and programs would compile again packages that other tests have compiled.
 var versions = sync.OnceValues(func() (string, error) {
 	list := exec.CommandContext(context.Background(), "go", "list", "-m", "-f",
 		"{{if .Version}} -require={{.Path}}@{{.Version}}{{end}}", "all")

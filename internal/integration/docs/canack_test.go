@@ -20,15 +20,15 @@ import (
 // aboutTheKey are the fields of a dedup.Result that are there without a value.
 var aboutTheKey = []string{"Outcome", "Attempt", "Record", "Cause"}
 
-// reading finds values that are read where all that is known is that the message is done.
+// reading finds values that are read where the code knows only that the message is done.
 type reading struct {
 	fset  *token.FileSet
 	found []string
 }
 
-// valuesUnderCanAck lists what a file reads in a branch that is taken because dedup.CanAck(err),
-// or errors.Is(err, dedup.ErrNoResult), holds, when it came from the same call as err and err
-// is not known to be nil.
+// valuesUnderCanAck lists the values that a file reads in a branch where dedup.CanAck(err) or
+// errors.Is(err, dedup.ErrNoResult) holds, if they came from the same call as err and err may be
+// not nil.
 func valuesUnderCanAck(fset *token.FileSet, f *ast.File) []string {
 	r := &reading{fset: fset}
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -115,7 +115,7 @@ func named(e ast.Expr) string {
 	return ""
 }
 
-// isNil is the name of what e compares with nil.
+// isNil returns the name of the variable that e compares with nil.
 func isNil(e ast.Expr, op token.Token) string {
 	b, ok := e.(*ast.BinaryExpr)
 	if !ok || b.Op != op {
@@ -129,7 +129,7 @@ func isNil(e ast.Expr, op token.Token) string {
 	return x.Name
 }
 
-// leaves reports whether what follows the statements is not reached from them.
+// leaves reports whether the last of the statements leaves the block.
 func leaves(list []ast.Stmt) bool {
 	if len(list) == 0 {
 		return false
@@ -223,8 +223,8 @@ func (r *reading) reads(s ast.Stmt, values []string) {
 	})
 }
 
-// TestNoValueIsReadUnderCanAck: CanAck says that a message is done. A page or an example that
-// hands out a value for that answers somebody with an empty one.
+// TestNoValueIsReadUnderCanAck: CanAck says that a message is done. A page or an example that hands
+// out a value because of that may hand out an empty one.
 func TestNoValueIsReadUnderCanAck(t *testing.T) {
 	fset := token.NewFileSet()
 	looked, said := 0, 0
@@ -267,7 +267,7 @@ func TestNoValueIsReadUnderCanAck(t *testing.T) {
 	assert.GreaterOrEqual(t, said, 3, "nobody shows CanAck")
 }
 
-// TestValuesReadUnderCanAckAreFound convicts planted snippets, and no other.
+// TestValuesReadUnderCanAckAreFound finds the planted faults, and no other.
 func TestValuesReadUnderCanAckAreFound(t *testing.T) {
 	for name, row := range map[string]struct {
 		code string

@@ -57,7 +57,7 @@ func commandFlags(t *testing.T) map[string]map[string]bool {
 	return flags
 }
 
-// TestCommands: the commands of onceward that pages show have the flags that they are given.
+// TestCommands: the commands of onceward that pages show have the flags that the pages use.
 func TestCommands(t *testing.T) {
 	flags := commandFlags(t)
 	assert.GreaterOrEqual(t, len(flags), 10, "commands")
@@ -71,7 +71,7 @@ func TestCommands(t *testing.T) {
 	t.Logf("%d flags", all)
 }
 
-// TestUnknownFlags: those are found, and no others.
+// TestUnknownFlags: unknownFlags finds unknown flags, and no others.
 func TestUnknownFlags(t *testing.T) {
 	flags := map[string]map[string]bool{"bench": {"--for": true}, "prove": {"--count": true}}
 	unknown, n := unknownFlags("`onceward bench --for 5s --rate\n7` `onceward is --not` "+

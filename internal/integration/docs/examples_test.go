@@ -13,8 +13,8 @@ import (
 )
 
 // TestPackageExamples runs the Examples of packages that may not import what they need to run, such
-// as a driver. Their modules compile them only: what they print stands under "It prints:" instead
-// of "Output:". Here, where drivers and brokers are, they run in a copy that says Output.
+// as a driver. Their own modules only compile them: their output is under "It prints:" instead of
+// "Output:". Here drivers and brokers exist, and the Examples run in a copy that says Output.
 func TestPackageExamples(t *testing.T) {
 	const sqlite = "import _ \"modernc.org/sqlite\"\n"
 	const pgx = "import _ \"github.com/jackc/pgx/v5/stdlib\"\n"

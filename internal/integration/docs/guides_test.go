@@ -17,7 +17,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// TestFrameworksGuide: behind every router a payment and its retry are one payment and one answer.
+// TestFrameworksGuide: behind every router, a payment and its retry cause one payment and get one
+// answer.
 func TestFrameworksGuide(t *testing.T) {
 	redis := servertest.Private(t, servertest.KindRedis).Addr
 	for name, with := range map[string]string{"net/http": "http.NewServeMux()",
@@ -60,7 +61,7 @@ func newAgent(t *testing.T, file, redis string) *agent {
 	a.session, err = mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).
 		Connect(ctx, &mcp.CommandTransport{Command: server}, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = a.session.Close() }) // of one that is closed it says so
+	t.Cleanup(func() { _ = a.session.Close() }) // an error if it is closed already
 	return a
 }
 
@@ -82,15 +83,15 @@ func (a *agent) call(tool, key string, amount int, comment string) (string, erro
 	return res.Content[0].(*mcp.TextContent).Text, nil
 }
 
-// close ends the server, and returns what it has done.
+// close ends the server, and returns what it has printed.
 func (a *agent) close() string {
 	a.Helper()
 	require.NoError(a, a.session.Close())
 	return a.stderr.String()
 }
 
-// TestAgentsGuide: an order is refunded once, also when another process is asked again, and what is
-// not the same call is refused.
+// TestAgentsGuide: an order is refunded once, also when another process is asked again. A different
+// call for the same order is refused.
 func TestAgentsGuide(t *testing.T) {
 	file := programs(t, "docs/guides/agents.md", 1)[0]
 	redis := servertest.Private(t, servertest.KindRedis).Addr

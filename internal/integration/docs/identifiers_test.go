@@ -25,8 +25,8 @@ var notExported = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]|^[A-Z]
 // code matches a span of code in the text of a page.
 var code = regexp.MustCompile("`[^`\n]+`")
 
-// names are what a package exports: its declarations, and "Type.Member" of fields and methods.
-// A type that embeds another one may have any member.
+// names are the names that a package exports: its declarations, and "Type.Member" of fields and
+// methods. A type that embeds another one may have any member.
 type names map[string]bool
 
 // namesOf reads the names of a package in a folder.
@@ -150,12 +150,12 @@ func TestIdentifiers(t *testing.T) {
 	all := 0
 	for _, page := range pages(t) {
 		if strings.HasPrefix(page, filepath.Join("docs", "internals")) {
-			continue // they name what is not exported, too
+			continue // these pages also name unexported things
 		}
 		text, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
 		if page == filepath.Join("docs", "guides", "upgrading.md") {
-			text = firstColumn.ReplaceAll(text, []byte("|")) // names of before
+			text = firstColumn.ReplaceAll(text, []byte("|")) // names of earlier versions
 		}
 		unknown, n := unknownNames(string(text), ours)
 		all += n
@@ -165,7 +165,7 @@ func TestIdentifiers(t *testing.T) {
 	t.Logf("%d names of %d packages", all, len(ours))
 }
 
-// TestUnknownNames: those are found, and no others.
+// TestUnknownNames: unknownNames finds unknown names, and no others.
 func TestUnknownNames(t *testing.T) {
 	ours := map[string]names{"dedup": {"Do": true, "Config": true, "Config.Window": true,
 		"Store": true, "Store.*": true}}

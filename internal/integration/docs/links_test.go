@@ -19,7 +19,7 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 )
 
-// anchorOf is what a heading can be linked to as.
+// anchorOf returns the anchor that links to a heading.
 func anchorOf(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -44,7 +44,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// deadLinks are the links of a page to files, or places in them, that there are not.
+// deadLinks are the links of a page to files, or places in them, that do not exist.
 func deadLinks(t *testing.T, page string) (dead []string, n int) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -100,7 +100,7 @@ func TestLinks(t *testing.T) {
 	t.Logf("%d links", all)
 }
 
-// TestDeadLinks: those are found.
+// TestDeadLinks: deadLinks finds them.
 func TestDeadLinks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	text := "# A `b`, c\n[x](page.md) [y](page.md#a-b-c) [z](https://example.com/none) [u](#a-b-c)\n" +

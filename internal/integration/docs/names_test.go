@@ -13,7 +13,7 @@ import (
 
 var watched = regexp.MustCompile("`(onceward\\.[a-z_.]+|Onceward[A-Z][A-Za-z]+)`")
 
-// TestNames: the metrics and alerts that a guide tells to watch are those there are.
+// TestNames: the metrics and alerts that a guide tells to watch exist.
 func TestNames(t *testing.T) {
 	telemetry, err := os.ReadFile(filepath.Join(root, "docs/reference/telemetry.md"))
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ import (
 // errLost is the answer of a downstream that got lost after the request had left.
 var errLost = errors.New("the connection broke after the request had been sent")
 
-// charging is an effect that nobody knows the end of.
+// charging is an effect with an unknown end.
 func charging(ctx context.Context) error {
 	if err := dedup.MarkIrreversible(ctx); err != nil {
 		return err
@@ -93,8 +93,8 @@ func (s *story) runner(namespace string) httpadapter.Runner {
 	return run
 }
 
-// TestOnCallStory leads from what a customer gives to the record and its explanation, with one
-// command each: the lines of the guide's table.
+// TestOnCallStory runs each line of the guide's table: one command leads from the data that a
+// customer gives to the record and its explanation.
 func TestOnCallStory(t *testing.T) {
 	s := newStory(t)
 	adapters := map[string]func(){"shipping": s.kafka, "api": s.request, "webhooks": s.webhook,
@@ -120,7 +120,7 @@ func TestOnCallStory(t *testing.T) {
 	assert.Equal(t, len(adapters), replayed, "lines of the table")
 }
 
-// explain runs a command, wants a state and what to do about it, and returns the ID.
+// explain runs a command, requires a state and advice about it, and returns the ID.
 func (s *story) explain(args []string, code int, state string) string {
 	s.Helper()
 	args = append(args, "--redis", "redis://"+s.redis, "--prefix", s.prefix, "--json")

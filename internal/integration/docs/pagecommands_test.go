@@ -31,8 +31,8 @@ func pageCommands(t *testing.T, page, with, listen string) string {
 	return runPage(t, page, with, "127.0.0.1:8080", listen)
 }
 
-// runPage runs the block of a page that has a text, with another word in the place of one that it
-// must have, and returns what the commands print to standard output.
+// runPage runs the block of a page that contains with, with example replaced by instead, and
+// returns what the commands print to standard output.
 func runPage(t *testing.T, page, with, example, instead string, env ...string) string {
 	t.Helper()
 	commands := blockWith(t, page, with)

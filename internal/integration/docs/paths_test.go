@@ -29,7 +29,7 @@ var notOurs = []string{
 	"docs/faq.md.page.md",            // made of docs/faq.md for the rules of prose
 }
 
-// missing are the pages that a text names, and places in them, that there are not.
+// missing are the pages, and the places in them, that a text names and that do not exist.
 func missing(text string) (dead []string, n int) {
 	look := func(page, place string) {
 		if slices.Contains(notOurs, page) {
@@ -75,7 +75,7 @@ func TestPaths(t *testing.T) {
 	t.Logf("%d paths", all)
 }
 
-// TestMissingPaths: those are found, and others are not.
+// TestMissingPaths: missing finds missing pages, and no others.
 func TestMissingPaths(t *testing.T) {
 	dead, n := missing(`// docs/faq.md and docs/none.md, ../../docs/none.md#a
 		"https://github.com/onceward/onceward/blob/main/docs/guarantees.md#none"

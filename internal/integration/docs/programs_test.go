@@ -35,11 +35,11 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// program runs, and what it prints is kept.
+// program is a running program. Its output is kept.
 type program struct {
 	*testing.T
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when its output has
+	ended  chan struct{} // closed when its output has ended
 	stderr bytes.Buffer
 
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ func startWith(t *testing.T, file, input string, env ...string) *program {
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // of one that has ended it says so
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // an error if it has ended
 	go func() {
 		defer close(p.ended)
 		for s := bufio.NewScanner(out); s.Scan(); {
@@ -76,7 +76,7 @@ func startWith(t *testing.T, file, input string, env ...string) *program {
 	return p
 }
 
-// until waits for a line; it returns what has been printed.
+// until waits for a line, and returns what has been printed.
 func (p *program) until(want string) []string {
 	p.Helper()
 	late := time.After(time.Minute)
@@ -102,7 +102,7 @@ func (p *program) until(want string) []string {
 	}
 }
 
-// end waits for the end of one that ends by itself; it returns what it has printed.
+// end waits for a program that ends by itself, and returns what it has printed.
 func (p *program) end() []string {
 	p.Helper()
 	<-p.ended
@@ -112,7 +112,7 @@ func (p *program) end() []string {
 	return p.lines
 }
 
-// kill does so, and returns what it had printed.
+// kill kills the program, and returns what it had printed.
 func (p *program) kill() []string {
 	p.Helper()
 	require.NoError(p, p.cmd.Process.Kill())
@@ -156,8 +156,8 @@ func each(t *testing.T, got []string, want ...string) {
 	assert.ElementsMatch(t, want, got)
 }
 
-// TestKafkaGuide: the consumer with sarama has each order once; the one with franz-go, in its
-// place, what came since.
+// TestKafkaGuide: the consumer with sarama handles each order once. The one with franz-go takes
+// over, and handles only later orders.
 func TestKafkaGuide(t *testing.T) {
 	client := func(with string) string {
 		return programOf(t, "docs/guides/kafka.md", "client.go", with, strings.NewReplacer())
@@ -183,7 +183,7 @@ func TestKafkaGuide(t *testing.T) {
 	each(t, franz.stop(), "shipped last")
 }
 
-// address is one of this machine's that nobody listens on.
+// address returns a free address of this machine.
 func address(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -192,14 +192,14 @@ func address(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// answer is one of HTTP.
+// answer is an answer over HTTP.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// post sends a request, again while nobody listens yet.
+// post sends a request, and repeats it while nothing listens at the address yet.
 func post(t *testing.T, url, body string, header http.Header) answer {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; {
@@ -219,8 +219,8 @@ func post(t *testing.T, url, body string, header http.Header) answer {
 	}
 }
 
-// TestWebhooksGuide: one effect of an event that comes three times, none of what is forged, or not
-// wanted.
+// TestWebhooksGuide: an event that comes three times has one effect, and an event that is forged or
+// not wanted has none.
 func TestWebhooksGuide(t *testing.T) {
 	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 	files, listen := programs(t, "docs/guides/webhooks.md", 1), address(t)
@@ -245,11 +245,12 @@ func TestWebhooksGuide(t *testing.T) {
 	send("msg_1", invoice, 200)
 	send("msg_2", invoice, 401)
 	send("msg_3", `{"type":"invoice.drafted"}`, 200)
-	send("msg_4", `{"type":"invoice.paid","number":8}`, 200) // never readable, and told so
+	send("msg_4", `{"type":"invoice.paid","number":8}`, 200) // it can never be read
 	each(t, p.stop(), "invoice.paid of invoice 7")
 }
 
-// TestHTTPGuide: twenty requests with one key, at the same time, are one payment and one answer.
+// TestHTTPGuide: twenty requests with one key, at the same time, cause one payment and get one
+// answer.
 func TestHTTPGuide(t *testing.T) {
 	dsn, db := database(t)
 	files, listen := programs(t, "docs/guides/http-api.md", 1), address(t)
@@ -332,8 +333,8 @@ func orders(n int) (ids []string, input string) {
 	return ids, input
 }
 
-// TestSQLGuide: four book the same orders, the first is killed in the midst of it, and each order
-// is booked once.
+// TestSQLGuide: four programs book the same orders, and the first one is killed meanwhile. Each
+// order is booked once.
 func TestSQLGuide(t *testing.T) {
 	dsn, db := database(t)
 	const page = "docs/guides/sql.md"
@@ -357,14 +358,14 @@ func TestSQLGuide(t *testing.T) {
 	for _, p := range others {
 		got = append(got, p.end()...)
 	}
-	// The killed one may have committed an order that it did not print.
+	// The killed program may have committed an order that it did not print.
 	assert.Equal(t, n, number(t, db, `SELECT balance FROM account`))
 	assert.LessOrEqual(t, len(got), n)
 	assert.GreaterOrEqual(t, len(got), n-1)
 }
 
-// TestOutboxGuide: two book the same orders and publish the bookings, one is killed, and each
-// booking is published.
+// TestOutboxGuide: two programs book the same orders and publish the bookings, and one is killed.
+// Each booking is published.
 func TestOutboxGuide(t *testing.T) {
 	dsn, db := database(t)
 	const page = "docs/guides/outbox.md"
@@ -428,7 +429,7 @@ func TestOperatingGuide(t *testing.T) {
 	}
 	charged := 0
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if charged++; charged <= 2 { // it has happened, and its answer is lost
+		if charged++; charged <= 2 { // the charge has happened, and its answer is lost
 			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(http.StatusCreated)
@@ -451,7 +452,7 @@ func TestOperatingGuide(t *testing.T) {
 
 	charge("order-8", 503, "")
 	run("is released", "resolve", "order-8", "--namespace", "charges", "--released", "--yes")
-	// what was released keeps its count: the attempt and the resolving
+	// a released key keeps its count of attempts: one run, and the resolution
 	charge("order-8", 200, "charged, attempt 3")
 	charge("order-8", 200, "charged, attempt 3")
 	assert.Equal(t, 3, charged, "questions to the gateway")

@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// broker is one that the program of the guide connects to.
+// broker is a broker that the program of the guide connects to.
 type broker struct {
 	env  []string
 	send func(id string)
@@ -64,11 +64,11 @@ func TestQueuesGuide(t *testing.T) {
 			for _, id := range append(slices.Clone(ids), "last "+name) {
 				b.send(id)
 			}
-			var got []string // of all rounds: an order that had not begun at the end is given back
+			var got []string // of all rounds: an order that was not begun is given back
 			for round := 0; round == 0 || b.left() > 0; round++ {
 				require.Less(t, round, 5, "messages are not acknowledged")
 				p = start(t, file, env...)
-				if round == 0 { // a program that holds all leaves none to count
+				if round == 0 { // left does not count the messages that a program holds
 					p.until("billed last " + name)
 				}
 				require.Eventually(t, func() bool { return b.left() == 0 }, 3*time.Minute,
@@ -96,7 +96,7 @@ func natsBroker(t *testing.T, _ string) broker {
 	for name, subject := range map[string]string{"ORDERS": "orders", "DEAD": "dead.orders"} {
 		_, err := js.CreateStream(t.Context(),
 			jetstream.StreamConfig{Name: name, Subjects: []string{subject},
-				Duplicates: 100 * time.Millisecond}) // or the copies would not come through
+				Duplicates: 100 * time.Millisecond}) // short, or NATS would drop the copies
 		require.NoError(t, err)
 	}
 	return broker{env: []string{"NATS_URL=" + srv.ClientURL()},

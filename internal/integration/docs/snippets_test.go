@@ -91,7 +91,8 @@ var packages = func() map[string]string {
 //	-->
 //
 // It has declarations that the block uses; the type of the composite literal whose fields the block
-// shows; the results of the function whose statements the block shows, if not an error.
+// shows; the results of the function whose statements the block shows, if they are not just an
+// error.
 type snippet struct {
 	page          string
 	line          int
@@ -209,8 +210,8 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	return c
 }
 
-// check returns what a compiler says, but for what is declared or imported and not used: a page
-// shows the beginning of things.
+// check returns the errors of a compiler, except those for unused declarations and imports: a page
+// often shows only the beginning of a program.
 func (c *checker) check(f *ast.File) error {
 	var all []error
 	cfg := types.Config{Importer: c.imports, Error: func(err error) {
@@ -261,8 +262,8 @@ func TestSnippets(t *testing.T) {
 	t.Logf("%d snippets of %d pages", len(files), len(pages))
 }
 
-// TestSnippetsThatAreWrong: code that does not compile is found, and names that a page leaves open
-// are not.
+// TestSnippetsThatAreWrong: code that does not compile is found, and names that a page leaves
+// undeclared are accepted.
 func TestSnippetsThatAreWrong(t *testing.T) {
 	for name, want := range map[string]struct{ text, problem string }{
 		"statements": {"```go\nd, err := dedup.New(nil, dedup.Config{})\n```", ""},

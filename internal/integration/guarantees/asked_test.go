@@ -35,7 +35,7 @@ func (b *bank) pay(k, key string) {
 	b.add(k)
 }
 
-// asks answers by what the bank has at that moment.
+// asks sets a Resolve that answers with the state of the bank at that moment.
 func (b *bank) asks(c *dedup.Config) {
 	c.Resolve = func(_ context.Context, k string, _ dedup.Record) (dedup.Resolution, error) {
 		b.questions++
@@ -88,7 +88,7 @@ func askedFirst(t *testing.T) {
 	})
 }
 
-// wrongAnswer: the bank says that nothing was paid, and is wrong, or is so later.
+// wrongAnswer: the bank says that nothing was paid. It is wrong, or the payment arrives later.
 func wrongAnswer(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		wrong := newBank()

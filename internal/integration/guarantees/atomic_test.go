@@ -70,7 +70,7 @@ func (s *till) want(k string, want int, why string) {
 	assert.Equal(s.t, want, s.of(k), "%s: effects, %s", k, why)
 }
 
-// atomicInRedis has a crash, a pause and a lost message at every call, and a storm of them. None
+// atomicInRedis causes a crash, a pause and a lost message at every call, and a storm of them. None
 // of them excuses a double.
 func atomicInRedis(t *testing.T) {
 	subject := func(s *till, lease time.Duration) deduptest.Subject {
@@ -107,8 +107,8 @@ func atomicInRedis(t *testing.T) {
 	})
 }
 
-// neverWithin: an owner that stood still for longer than its lease doubles nothing, and neither
-// does one that crashed. After the end of the window the effect runs again.
+// neverWithin: an owner that was paused for longer than its lease doubles nothing, and neither does
+// one that crashed. After the end of the window the effect runs again.
 func neverWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)

@@ -17,7 +17,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// The points at which a process that has the effect of one key is killed.
+// The points at which a process that runs the effect of one key is killed.
 const (
 	beforeEffect = "before the effect"
 	afterEffect  = "after the effect"

@@ -2,5 +2,5 @@
 
 package guarantees_test
 
-// kinds of Deduper whose lives are taken through every fault.
+// kinds of Deduper that are tested with every fault.
 var kinds = []kind{full}

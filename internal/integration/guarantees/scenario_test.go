@@ -51,7 +51,7 @@ func (p *runner) effect(k string) {
 	p.effects[k]++
 }
 
-// kind of Deduper. Its completions are a script, a plain SET, or SADD.
+// kind is a kind of Deduper. Its completions are a script, a plain SET, or SADD.
 type kind struct {
 	name     string
 	layout   redisadapter.Layout
@@ -67,8 +67,8 @@ type scenario struct {
 	kind kind
 	keys int
 	done bool // the keys are done before the fault comes
-	// once says that no crash excuses a double. forgets says that first may have the keys
-	// forgotten.
+	// once says that no crash excuses a double. forgets says that first may make the store forget
+	// the keys.
 	once, forgets bool
 	atomic        bool // the effect is in Redis
 	first, again  func(ctx context.Context, p *runner) error
@@ -192,7 +192,7 @@ func lookedUp(ctx context.Context, p *runner) error {
 	return err
 }
 
-// marked is the level Skip.
+// marked uses the level Skip.
 func marked(ctx context.Context, p *runner) error {
 	seen, err := p.d.Seen(ctx, p.keys[0])
 	if seen || err != nil {

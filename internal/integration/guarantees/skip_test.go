@@ -44,7 +44,7 @@ var skipRow = row{
 	},
 }
 
-// skim is the composition Skip.
+// skim handles a message in the composition Skip.
 func (w *worker) skim(k string, effect func()) {
 	w.t.Helper()
 	seen, err := w.d.Seen(w.t.Context(), k)

@@ -75,8 +75,8 @@ func (s *broker) produce(topic string, values ...string) {
 	}
 }
 
-// plug is a dialer whose connections can all be cut at once and for good: for all others the
-// process behind it is gone.
+// plug is a dialer whose connections can all be cut at once and for good, as if its process had
+// died.
 type plug struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -143,7 +143,7 @@ func (s *broker) member(handled func(p *plug, values []string)) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// the error of a process that is gone does not matter
+		// the error of a process that has died does not matter
 		_ = streamer.Run(ctx, group, []string{"in"})
 	}()
 	return func() {

@@ -92,7 +92,7 @@ func parseTable(section string) map[string]line {
 
 var sentenceEnd = regexp.MustCompile(`;|\. `)
 
-// split makes sentences of a cell.
+// split splits a cell into its sentences.
 func split(cell string) (sentences []string) {
 	for _, sentence := range sentenceEnd.Split(cell, -1) {
 		sentences = append(sentences, strings.TrimSpace(sentence))

@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// wireFault is what happens to a request, and to those behind it.
+// wireFault is what happens to a request, and to those after it.
 type wireFault struct {
 	name   string
 	action redisproxy.Action
@@ -66,7 +66,7 @@ func (s *server) restart() error {
 	return s.Restart()
 }
 
-// whenUp dials when the server is up.
+// whenUp waits until the server is up, and dials.
 func (s *server) whenUp(ctx context.Context, network, addr string) (net.Conn, error) {
 	s.down.RLock()
 	defer s.down.RUnlock()

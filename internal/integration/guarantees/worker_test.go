@@ -68,7 +68,7 @@ func newWorker(t *testing.T, store dedup.Store, edit ...func(*dedup.Config)) *wo
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		close(w.buried)
-		w.lives.Wait() // goroutines of a dead one must not outlive the test
+		w.lives.Wait() // goroutines of a dead process must not outlive the test
 		err := w.d.Close(context.Background())
 		assert.False(t, err != nil && !w.dead(), err)
 	})
@@ -84,14 +84,14 @@ func (w *worker) dead() bool {
 	}
 }
 
-// die ends the process during a handler, which does nothing any more.
+// die ends the process during a handler. The handler does not return from it.
 func (w *worker) die() {
 	w.once.Do(func() { close(w.died) })
 	<-w.buried
 	runtime.Goexit()
 }
 
-// pause makes the process stand still: its handler, by sleeping, and its renewals.
+// pause stops the process for d: its handler, which sleeps, and its renewals.
 func (w *worker) pause(d time.Duration) {
 	woken := make(chan struct{})
 	w.mu.Lock()
@@ -176,7 +176,7 @@ func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R
 }
 
 // deliver gives message k to the process until it is done, and returns the result of the last try.
-// It has no result if a resolver, which had none, has said that the message is done.
+// The result is empty if a resolver without a result has said that the message is done.
 func (w *worker) deliver(k string, handle func(ctx context.Context) (string, error),
 	opts ...dedup.Option) (res dedup.Result[string]) {
 	w.t.Helper()

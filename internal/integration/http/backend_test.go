@@ -18,7 +18,7 @@ import (
 // backend is one of the compositions that the middleware runs over.
 type backend struct {
 	name string
-	// crowded: it gets the whole crowd, and the others, for the time it takes, a part of it.
+	// crowded backends get the whole crowd. The others get a part of it, to save time.
 	crowded bool
 	at      func(t testing.TB) settings
 }
@@ -64,7 +64,8 @@ var (
 		{"postgres claimed", false, postgres}, {"postgres atomic", true, inTransaction(postgres)},
 		{"mariadb claimed", false, mariadb}, {"mariadb atomic", false, inTransaction(mariadb)},
 	}
-	// backends are one of each kind, for tests of many rows: MariaDB costs most.
+	// backends are one of each kind, for tests of many rows. MariaDB is the slowest, and is there
+	// once.
 	backends = slices.DeleteFunc(append([]backend{memory}, stores...), func(b backend) bool {
 		return b.name == "mariadb claimed"
 	})
@@ -75,7 +76,7 @@ const (
 	lease = 30 * time.Second
 )
 
-// settle makes a place of the test's own, without opening it.
+// settle makes the settings of a fixture of the test's own, without opening it.
 func (b backend) settle(t testing.TB, window, lease time.Duration) settings {
 	t.Helper()
 	s := b.at(t)
@@ -83,7 +84,7 @@ func (b backend) settle(t testing.TB, window, lease time.Duration) settings {
 	return s
 }
 
-// open makes a place of the test's own, and removes it when the test ends.
+// open makes a fixture of the test's own, and removes it when the test ends.
 func (b backend) open(t testing.TB, window, lease time.Duration) *fixture {
 	t.Helper()
 	return openAt(t, b.settle(t, window, lease))

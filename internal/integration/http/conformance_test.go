@@ -9,16 +9,16 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// clause is a row of the conformance table: what a document says, and a client that finds out.
+// clause is a row of the conformance table: what a document says, and a client that checks it.
 type clause struct {
 	// says is the number of the clause and what it asks for, in our words.
 	says string
 	cfg  httpadapter.Config
 	// window of the keys; default a day.
 	window time.Duration
-	// refused: no store is asked, so that one is enough.
+	// refused clauses ask no store, so that one store is enough.
 	refused bool
-	// handle makes what answers; nil is site.shop.
+	// handle makes the handler; nil is site.shop.
 	handle func(s *site) http.HandlerFunc
 	check  func(s *site)
 }
@@ -37,8 +37,8 @@ func answering(statuses ...int) func(s *site) http.HandlerFunc {
 	}
 }
 
-// TestConformance runs every clause over every store that has a say in it, on a server and by
-// requests of its own.
+// TestConformance runs every clause over every store that matters for it, each on a server of its
+// own and with requests of its own.
 func TestConformance(t *testing.T) {
 	each(t, backends, func(t *testing.T, b backend) {
 		p := b.open(t, day, lease)
@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// statuses checks what one request is answered with when it is sent again and again.
+// statuses checks the statuses of the answers when one request is sent again and again.
 func (s *site) statuses(want ...int) []answer {
 	s.Helper()
 	all := make([]answer, len(want))
@@ -96,8 +96,9 @@ func (s *site) again(o request) answer {
 		if err := s.fixture.expire(s.Context()); err != nil {
 			s.Fatal(err)
 		}
-		// A store that has not answered in its time is asked again, as a client does: a window
-		// that ends within a test leaves it about a second, and a busy machine can take that.
+		// A request that a store did not answer in time is sent again, as a client does. A window
+		// that ends within a test leaves the store about a second, which may be too little on a
+		// busy machine.
 		a := s.send(o)
 		if a.header.Get("Idempotent-Replayed") == "" && a.status != http.StatusServiceUnavailable {
 			return a

@@ -20,8 +20,8 @@ import (
 type word = wrapperspb.StringValue
 
 // TestConnect: calls of connect-go's clients, in each protocol that needs no trailers, get the
-// answer of the first with their key, a failure that is kept included. Without GRPCWebHeaders each
-// replay is a protocol error for gRPC-Web.
+// answer of the first call with their key, also if it is a failure that is kept. Without
+// GRPCWebHeaders each replay is a protocol error for gRPC-Web.
 func TestConnect(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -103,8 +103,8 @@ func procedure(runs *atomic.Int64) http.Handler {
 }
 
 // TestGRPCBehindTheMiddleware: the protocol of gRPC needs trailers, which the middleware does not
-// send. Every call of it with a key has its effect and fails at the client. The page on frameworks
-// refuses such calls before they run, and lets calls without a key pass.
+// send. Every gRPC call with a key has its effect and fails at the client. The code of the page on
+// frameworks refuses such calls before they run, and lets calls without a key pass.
 func TestGRPCBehindTheMiddleware(t *testing.T) {
 	for _, row := range []struct {
 		name   string

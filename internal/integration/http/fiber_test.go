@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// fiber's routes get none of what is in the request's context, so there is no row for them in a
+// fiber's routes do not get the values of the request's context, so they have no row in a
 // transaction.
 
 func aroundFiber2(m *httpadapter.Middleware, p *fixture) http.Handler {

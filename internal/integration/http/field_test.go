@@ -32,7 +32,8 @@ func (r *reader) Run(_ context.Context, key string, _ httpadapter.Effect,
 func (*reader) Window() time.Duration { return 0 }
 func (*reader) ResultLimit() int      { return 1 << 20 }
 
-// newReader returns what reads the key in the lines of a field, as a strict middleware does.
+// newReader returns a function that reads the key in the lines of a field, as a strict middleware
+// does.
 func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 	t.Helper()
 	run := &reader{}
@@ -53,9 +54,9 @@ func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 	}
 }
 
-// other is what an independent parser makes of the lines, by the rules for a key: a String of 1 to
-// 255 bytes. It reads RFC 9651, which has two kinds of parameters more: newer says that there may
-// be one.
+// other returns the key that an independent parser reads in the lines, by the rules for a key: a
+// String of 1 to 255 bytes. It reads RFC 9651, which has two more kinds of parameters. newer says
+// that the lines may have one of these.
 func other(lines ...string) (key string, ok, newer bool, err error) {
 	trimmed := make([]string, len(lines))
 	for i, line := range lines {
@@ -181,8 +182,9 @@ func TestFieldVectors(t *testing.T) {
 }
 
 // TestFieldsAgainstAnotherParser makes fields of a fixed seed, most of them almost right. The two
-// parsers disagree only where RFC 8941 lets them, or we are stricter: it has no dates and no
-// display strings, does not ask for the bytes of a parameter that is not used, and joins lines.
+// parsers disagree only where RFC 8941 allows it, or where we are stricter. RFC 8941 has no dates
+// and no display strings, does not require that the bytes of an unused parameter are decoded, and
+// joins lines.
 func TestFieldsAgainstAnotherParser(t *testing.T) {
 	const fields = 5_000
 	read := newReader(t)
@@ -231,7 +233,7 @@ func (g generator) lines() []string {
 	return lines
 }
 
-// line is an item that is right, and then, more often than not, not quite.
+// line returns a valid item that is, more often than not, changed a little.
 func (g generator) line() string {
 	line := g.value()
 	if g.IntN(3) > 0 {

@@ -1,5 +1,5 @@
 // Package http_test runs the middleware for Idempotency-Key over real stores, as a client sees it
-// over a connection, and as several server processes have it that share a store and are killed.
+// over a connection, and in several server processes that share a store and are killed.
 package http_test
 
 import (
@@ -35,14 +35,15 @@ type settings struct {
 	Lease       time.Duration
 }
 
-// fixture is what settings say, opened.
+// fixture has the store and the ledger of its settings, opened.
 type fixture struct {
 	settings
 	run    httpadapter.Runner
 	ledger ledger
-	// raw are the bytes of all that is kept for the middleware, by where they are.
+	// raw returns all bytes that are stored for the middleware, by their place.
 	raw func(ctx context.Context) (map[string]string, error)
-	// expire removes what is older than the window where that is not done by itself.
+	// expire removes records that are older than the window, in stores that do not do so by
+	// themselves.
 	expire func(ctx context.Context) error
 
 	store dedup.Store
@@ -68,7 +69,7 @@ func (s settings) open(ctx context.Context,
 		var d *dedup.Deduper
 		d, err = dedup.New(p.store, dedup.Config{
 			Namespace: "http", Window: s.Window, LeaseTTL: s.Lease, Resolve: resolve,
-			StoreTimeout: s.Lease * 9 / 10, // a busy machine is not what is tested
+			StoreTimeout: s.Lease * 9 / 10, // long, because the test is not about busy machines
 		})
 		if err == nil {
 			p.close = append(p.close, func() { _ = d.Close(context.Background()) })
@@ -190,7 +191,7 @@ func (l inRedis) counts(ctx context.Context) (map[string]int, error) {
 }
 
 // inSQL is a table without a unique constraint: a doubled effect is two rows. It is written in the
-// transaction of the request where there is one, and by itself otherwise.
+// transaction of the request if there is one, and by itself otherwise.
 type inSQL struct {
 	db      *sql.DB
 	table   string

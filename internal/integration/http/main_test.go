@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestMain is a server process where the environment says so. Otherwise it lets more tests run at
-// a time than there are processors: they wait for servers, and for keys and leases to end. An
-// explicit -parallel stands.
+// TestMain runs a server process if the environment says so. Otherwise it lets more tests run at a
+// time than there are processors: they wait for servers, and for keys and leases to end. An
+// explicit -parallel is kept.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(childEnv); text != "" {
 		if err := work(text, os.Stdin); err != nil {

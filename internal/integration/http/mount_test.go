@@ -23,12 +23,12 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// failing is what the routes of wrongly mounted routers do: they have their effect and fail.
+// failing is the handler of the routes of wrongly mounted routers: it has its effect and fails.
 func failing(ctx context.Context, p *fixture) error {
 	return errors.Join(p.ledger.book(ctx, "effect"), errors.New("database is down"))
 }
 
-// mount has a router use the middleware of net/http, and fail in its routes.
+// mount makes a router that uses the middleware of net/http, and fails in its routes.
 type mount func(use func(http.Handler) http.Handler, p *fixture) http.Handler
 
 func insideEcho(use func(http.Handler) http.Handler, p *fixture) http.Handler {
@@ -83,9 +83,9 @@ var wrongMounts = []struct {
 	{"fiber 3", insideFiber3, "server.Handler = m.Handler(adaptor.FiberApp(app))"},
 }
 
-// TestWrongMountsAreRefused: as users of echo and fiber mount middleware of net/http, a failed
-// request was recorded and replayed as an empty 200. The first request shows the mistake, of
-// whatever kind it is, and nothing of it is on record.
+// TestWrongMountsAreRefused: users of echo and fiber mount middleware of net/http in a way in which
+// a failed request was recorded and replayed as an empty 200. Now any first request shows the
+// mistake, and is not recorded.
 func TestWrongMountsAreRefused(t *testing.T) {
 	for _, row := range wrongMounts {
 		t.Run(row.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestWrongMountsAreRefused(t *testing.T) {
 	}
 }
 
-// TestFailureBehindAHiddenMount: where another middleware stands between, the mount cannot be
+// TestFailureBehindAHiddenMount: if another middleware is in between, the mount cannot be
 // recognized. The failed request is still not a success, and its effect happens once.
 func TestFailureBehindAHiddenMount(t *testing.T) {
 	for _, row := range wrongMounts {
@@ -157,8 +157,8 @@ func TestFailureBehindAHiddenMountIsUndone(t *testing.T) {
 	}
 }
 
-// TestSilenceOfRouters says what each makes of a route that writes nothing: gin answers 200 for it,
-// as fiber does, and the others leave it to net/http.
+// TestSilenceOfRouters shows how each router answers for a route that writes nothing: gin answers
+// 200, as fiber does, and the others leave it to net/http.
 func TestSilenceOfRouters(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for name, row := range map[string]struct {

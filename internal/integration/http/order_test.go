@@ -91,8 +91,8 @@ func unzipped(t *testing.T, w *httptest.ResponseRecorder) string {
 	return string(text)
 }
 
-// TestOrderOfMiddleware: in the order of the page a browser may read the replay as it may read the
-// first answer, and each client gets it in an encoding that it has asked for.
+// TestOrderOfMiddleware: in the order of the page, a browser may read a replay as it may read the
+// first answer, and each client gets it in an encoding that it accepts.
 func TestOrderOfMiddleware(t *testing.T) {
 	p := memory.open(t, day, lease)
 	h := ordered(t, p, documented)

@@ -25,7 +25,7 @@ type process struct {
 	addr  string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	lines chan string // that it says; closed when it has ended
+	lines chan string // that it prints; closed when it has ended
 }
 
 func start(t *testing.T, j job) *process {
@@ -57,14 +57,14 @@ func start(t *testing.T, j job) *process {
 // end waits until the process has ended by itself, if it has not been killed.
 func (p *process) end() {
 	_ = p.stdin.Close()
-	for range p.lines { // until it says no more
+	for range p.lines { // until it prints no more
 	}
 	if err := p.cmd.Wait(); err != nil && p.cmd.ProcessState.Exited() {
 		p.Errorf("a server process: %v", err)
 	}
 }
 
-// line is the next that it says.
+// line returns the next line that it prints.
 func (p *process) line() string {
 	p.Helper()
 	select {
@@ -84,7 +84,7 @@ func (p *process) kill() {
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.Fatal(err)
 	}
-	for range p.lines { // until it is gone
+	for range p.lines { // until it has ended
 	}
 }
 
@@ -92,14 +92,15 @@ func playing(name, play string) request {
 	return order("Idempotency-Key: "+name, "X-Play: "+play)
 }
 
-// result is what a request came to.
+// result is the answer or the error of a request.
 type result struct {
 	answer
 	err error
 }
 
-// TestCrowd: 200 equal requests at a time, half of them to each of two processes that share a
-// store. One effect; every answer is the stored one, to the byte, or says that it is in flight.
+// TestCrowd: 200 equal requests come at a time, half of them to each of two processes that share a
+// store. They have one effect. Every answer is the stored one, to the byte, or says that the
+// request is in flight.
 func TestCrowd(t *testing.T) {
 	const crowd = 200
 	over := slices.DeleteFunc(slices.Clone(backends[1:]), func(b backend) bool {
@@ -144,7 +145,8 @@ func TestCrowd(t *testing.T) {
 			results := send(order("Idempotency-Key: " + name))
 			for range crowd {
 				r := <-results
-				// A Runner in a transaction has one call of a key look at a time, done or not.
+				// A Runner in a transaction lets one call of a key look at a time, even if the key
+				// is done.
 				if p.Atomic && r.status == http.StatusConflict {
 					wantInFlight(t, r)
 					continue
@@ -158,7 +160,7 @@ func TestCrowd(t *testing.T) {
 		}
 		again("held", first)
 
-		// Nobody is held: some come late, and are answered from the record.
+		// No handler is held: some requests come late, and are answered from the record.
 		results = send(order("Idempotency-Key: racing"))
 		first = result{}
 		inFlight := 0
@@ -200,7 +202,7 @@ func wantAgain(t *testing.T, first, r result) {
 	assert.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
 }
 
-// death is where a process is killed, and what comes of it.
+// death is the place where a process is killed, and the expected result.
 type death struct {
 	at      string
 	effects int
@@ -209,9 +211,9 @@ type death struct {
 }
 
 // TestKilled: a server process is killed in the middle of a request, whose client got no byte. Its
-// retry at another process ends as the documentation says of the composition.
+// retry at another process ends as the documentation of the composition says.
 func TestKilled(t *testing.T) {
-	const lease = 3 * time.Second // a busy machine can keep it
+	const lease = 3 * time.Second // so long that it does not lapse on a busy machine
 	inOne := []death{
 		{at: beforeEffect, effects: 1},
 		{at: afterEffect, effects: 1},
@@ -231,7 +233,7 @@ func TestKilled(t *testing.T) {
 			deaths = inOne
 		}
 		if !slices.Contains([]string{"redis", "postgres claimed", "postgres atomic"}, b.name) {
-			deaths = deaths[len(inOne)-1 : len(inOne)] // one, for the time it takes
+			deaths = deaths[len(inOne)-1 : len(inOne)] // only one, to save time
 		}
 		other := start(t, job{settings: p.settings})
 		for i, d := range deaths {
@@ -278,7 +280,7 @@ func (d *death) check(t *testing.T, p *fixture, other *process, name string) {
 		waited.Sub(killed), d.effects)
 }
 
-// retry sends the request until the answer does not say any more that it is in flight.
+// retry sends the request until it is not answered as in flight any more.
 func (d *death) retry(t *testing.T, other *process, name string) (answer, time.Time) {
 	t.Helper()
 	deadline := time.After(time.Minute)

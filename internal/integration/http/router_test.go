@@ -18,11 +18,11 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// orders is a route POST /shops/{shop}/orders, with an answer by status, that a router serves
-// behind the middleware.
+// orders makes a router that serves POST /shops/{shop}/orders behind the middleware. The query
+// status selects the answer.
 type orders func(m *httpadapter.Middleware, p *fixture) http.Handler
 
-// book is what the routes do.
+// book is the work of the routes.
 func book(r *http.Request, p *fixture, shop, status string) (string, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -34,7 +34,7 @@ func book(r *http.Request, p *fixture, shop, status string) (string, error) {
 	return fmt.Sprintf("%s booked %s, %s", shop, body, status), nil
 }
 
-// withChi has the middleware inside of the router, where nothing runs a handler again.
+// withChi has the middleware inside of the router, for runners that do not run a handler again.
 func withChi(m *httpadapter.Middleware, p *fixture) http.Handler {
 	r := chi.NewRouter()
 	r.Use(m.Handler)
@@ -42,7 +42,7 @@ func withChi(m *httpadapter.Middleware, p *fixture) http.Handler {
 	return r
 }
 
-// aroundChi is for runners that may run a handler again.
+// aroundChi has it around the router, for runners that may run a handler again.
 func aroundChi(m *httpadapter.Middleware, p *fixture) http.Handler {
 	r := chi.NewRouter()
 	r.Mount("/shops", chiShops(p))
@@ -83,7 +83,7 @@ func aroundGin(m *httpadapter.Middleware, p *fixture) http.Handler {
 	return m.Handler(e)
 }
 
-// aroundEcho has its errors made answers by the engine, inside of the middleware.
+// aroundEcho has the middleware around the engine, which turns errors into answers.
 func aroundEcho(m *httpadapter.Middleware, p *fixture) http.Handler {
 	e := echo.New()
 	e.POST("/shops/:shop/orders", func(c echo.Context) error {
@@ -114,9 +114,9 @@ func aroundEcho5(m *httpadapter.Middleware, p *fixture) http.Handler {
 	return m.Handler(e)
 }
 
-// TestRouters: the middleware with routers in use: two shops with one key are two requests, each is
-// answered from its record, errors that the router makes answers of included; in a transaction
-// these take their writes back.
+// TestRouters: the middleware with routers in use. Two shops with one key are two requests. Each is
+// answered from its record, also with an error that the router turns into an answer. In a
+// transaction such an error undoes its writes.
 func TestRouters(t *testing.T) {
 	claimed := memory
 	for _, row := range []struct {

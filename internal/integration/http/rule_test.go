@@ -69,7 +69,7 @@ var engines = map[string]func() http.Handler{
 }
 
 // A mux of net/http around an engine gives each of its routes a middleware of its own: other
-// methods, no key needed, another window. One retry budget counts an account in both.
+// methods, no key needed, another window. Both share one retry budget of an account.
 func TestRuleForEachRoute(t *testing.T) {
 	for name, engine := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestRuleForEachRoute(t *testing.T) {
 				assert.Equal(t, row.status, a.status, "%v: %s", row, a.body)
 				assert.Equal(t, row.replayed, a.header.Get("Idempotent-Replayed"), row)
 				got := a.header.Get("Idempotency-Window")
-				if row.replayed == "true" { // what is left of it
+				if row.replayed == "true" { // the window that is left
 					assert.Regexp(t, "^"+row.window, got, row)
 				} else {
 					assert.Equal(t, row.window, got, row)

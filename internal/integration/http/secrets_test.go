@@ -16,13 +16,13 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// denied speak of one client, one connection or one moment.
+// denied headers are about one client, one connection or one moment, and are not stored.
 var denied = []string{
 	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate",
 	"Proxy-Authenticate",
 	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Keep-Alive",
 	"Proxy-Connection", "TE", "Upgrade", "Age",
-	"X-Session", // nobody has asked for it
+	"X-Session", // no configuration asks for it
 }
 
 const inBody, inHeader = "body-of-the-answer", "receipt-of-the-answer"

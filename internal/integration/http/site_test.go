@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// account is the principal, as something outside has found out.
+// account returns the principal, which something in front of the handler has authenticated.
 func account(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
 
 // site is a server with the middleware, and a client that writes its requests by hand.
@@ -56,7 +56,7 @@ func newSite(t *testing.T, p *fixture, name string, cfg httpadapter.Config,
 	return s
 }
 
-// shop books an order and answers with what tells runs apart.
+// shop books an order. Its answers differ from run to run.
 func (s *site) shop(w http.ResponseWriter, r *http.Request) {
 	if err := s.fixture.ledger.book(r.Context(), s.name); err != nil {
 		s.Error(err)
@@ -74,7 +74,7 @@ func (s *site) created(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "run %d of %s %s %s\x00", s.runs.Load(), r.Method, r.URL, body)
 }
 
-// holding is shop, that waits for release.
+// holding waits for release, and is then shop.
 func (s *site) holding(w http.ResponseWriter, r *http.Request) {
 	close(s.begun)
 	<-s.release
@@ -88,14 +88,14 @@ type answer struct {
 	body   string
 }
 
-// request is the text of one, but for what every request has.
+// request has the text of a request, except the lines that every request has.
 type request struct {
 	method, target string
 	lines          []string // of the head
 	body           string
 }
 
-// order is a POST with a line of the head for the key, or without.
+// order is a POST, with or without a line of the head for the key.
 func order(lines ...string) request {
 	return request{method: http.MethodPost, target: "/orders", lines: lines, body: `{"amount":100}`}
 }

@@ -104,7 +104,7 @@ func replays(status int) func(s *site) {
 }
 
 // stripeV2 is what https://docs.stripe.com/api-v2-overview says of idempotency. A runner that
-// undoes what has failed has nothing that a retry could go on from: New refuses it.
+// undoes a failed run leaves nothing that a retry could continue from: New refuses it.
 func stripeV2(inTransaction bool) []clause {
 	v2 := httpadapter.Config{Keep: httpadapter.KeepStripeV2, Methods: []string{"POST", "DELETE"}}
 	if inTransaction {

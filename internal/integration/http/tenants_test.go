@@ -19,14 +19,14 @@ import (
 
 // TestTenants: 1,000 tenants (50 over most stores) send one key, for one route, with one body, at
 // the same time, and then again. Each has its own effect, and gets its own answer and no byte of
-// another one's.
+// another tenant's.
 func TestTenants(t *testing.T) {
 	each(t, backends, func(t *testing.T, b backend) {
 		tenants := 1000
 		if !b.crowded {
 			tenants = 50
 		}
-		p := b.open(t, day, 4*lease) // longer than the slowest machine takes for them all
+		p := b.open(t, day, 4*lease) // longer than the slowest machine takes for all of them
 		s := newSite(t, p, "tenants", httpadapter.Config{}, tellingTenants)
 		client := crowd(t, s.server, tenants)
 		for range 2 {
@@ -49,7 +49,7 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// tellingTenants answers with what is nobody else's.
+// tellingTenants answers with the secret of the tenant.
 func tellingTenants(s *site) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		tenant := r.Header.Get("X-Account")
@@ -61,8 +61,8 @@ func tellingTenants(s *site) http.HandlerFunc {
 	}
 }
 
-// asks sends a tenant's request until it is answered: a machine that is too busy says 503, and
-// knows nothing of anybody.
+// asks sends a tenant's request until it is answered: a machine that is too busy answers 503, which
+// must have no secret.
 func (s *site) asks(client *http.Client, tenant string) {
 	for range 20 {
 		a, err := post(s.Context(), client, s.server.URL, tenant)
@@ -81,7 +81,7 @@ func (s *site) asks(client *http.Client, tenant string) {
 	s.Errorf("%s got no answer", tenant)
 }
 
-// secretOf is as long for all, and of bytes that no other one has.
+// secretOf returns a secret that contains the name of its tenant.
 func secretOf(tenant string) string { return strings.Repeat("secret of "+tenant+". ", 20) }
 
 // crowd is a client that keeps that many connections.

@@ -100,7 +100,7 @@ func (w *worker) stop(play, here string) {
 	}
 }
 
-// ServeHTTP books the request's key and answers with what tells runs apart.
+// ServeHTTP books the request's key. Its answers differ from run to run.
 func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	play, effect := r.Header.Get("X-Play"), r.Header.Get("Idempotency-Key")
 	w.stop(play, beforeEffect)
@@ -119,7 +119,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(rw, "%s, by process %d, run %d\x00", effect, os.Getpid(), w.runs.Add(1))
 }
 
-// resolve looks into the ledger, as it would ask who was paid.
+// resolve looks into the ledger, as a real one would ask the payee.
 func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.Resolution,
 	error) {
 	booked, err := w.fixture.ledger.counts(ctx)
@@ -152,7 +152,7 @@ func (s stopping) Run(ctx context.Context, key string, effect httpadapter.Effect
 	}, opts...)
 }
 
-// flushing sends every byte as soon as the middleware lets go of it.
+// flushing sends every byte as soon as the middleware writes it.
 func flushing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := context.WithValue(r.Context(), playKey{}, r.Header.Get("X-Play"))

@@ -17,8 +17,9 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// Leases and the last hours in Redis, three weeks in PostgreSQL, and a filter that spares
-// PostgreSQL the question about what is new. Three weeks at 100 orders a second take 740 MB.
+// Redis has the leases and the records of the last hours, PostgreSQL has the records of three
+// weeks, and a filter saves lookups of new keys in PostgreSQL. Three weeks at 100 orders a second
+// take 740 MB.
 func Example() {
 	const window = 21 * 24 * time.Hour
 	ctx := context.Background()
@@ -44,9 +45,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go func() { // all of the table once, and then every minute what is new
+	go func() { // reads the whole table once, and then the new rows every minute
 		err := filter.Follow(ctx, bloom.Source{Name: "orders"}, bloom.FollowConfig{
-			Every: time.Minute, Overlap: time.Hour, // no commit hangs for longer
+			Every: time.Minute, Overlap: time.Hour, // no commit takes longer
 			Scan: func(ctx context.Context, age time.Duration,
 				yield func([16]byte, time.Duration) error) error {
 				opts := sqlstore.ScanOptions{Age: age, ShortestWindow: window}

@@ -17,8 +17,8 @@ import (
 )
 
 // TestLayers has three processes handle the same messages again and again. Processes die between
-// the two ends of a key, hot windows end, a Redis loses everything, and scans stop. Each effect
-// happens, and none happens twice.
+// the completions of a key in the two stores, hot windows end, a Redis loses everything, and scans
+// stop. Each effect happens once.
 func TestLayers(t *testing.T) {
 	for _, p := range backends {
 		t.Run(p.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func (s *stream) until(what string, is func(*process) bool) {
 		for !is(p) {
 			select {
 			case <-deadline:
-				// continue, to see what follows from it
+				// the test continues, to show the consequences
 				s.t.Errorf("not within half a minute: %s", what)
 				return
 			case <-time.After(10 * time.Millisecond):
@@ -151,7 +151,7 @@ func (s *stream) deliver(p *process, n int) bool {
 			"message %d is lost", n)
 		return err == nil && c.Outcome == dedup.Duplicate
 	}
-	if time.Since(began) > lease/2 { // a run on so slow a machine proves nothing
+	if time.Since(began) > lease/2 { // the machine is too slow for this run to prove anything
 		_ = c.Release(context.WithoutCancel(s.t.Context()))
 		return false
 	}

@@ -32,7 +32,7 @@ const (
 
 var errCrash = errors.New("the process has died")
 
-// dying is a store of leases that sometimes does not get an end that the other store has, as
+// dying is a store of leases that sometimes does not get a completion that the other store has, as
 // if the process had died in between. Other processes then do the rest of its work.
 type dying struct{ *redisadapter.Store }
 

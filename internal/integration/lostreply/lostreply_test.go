@@ -54,7 +54,7 @@ func (l *losses) note(what string, r redisproxy.Request) {
 		keys = [][]byte{slices.Concat(r.Args[1], r.Args[2])}
 	case !named(r, "set"): // EVALSHA sha numkeys key ...
 		n, _ := strconv.Atoi(string(r.Args[2]))
-		keys = r.Args[3 : 3+min(n, 1)] // the keys behind the first may be buckets
+		keys = r.Args[3 : 3+min(n, 1)] // the keys after the first may be buckets
 		if string(r.Args[1]) == redisscript.Complete.SHA1() {
 			keys = r.Args[3 : 3+n]
 		}
@@ -146,7 +146,7 @@ func (l *losses) untilEnough(f func(caller, round int)) {
 	wg.Wait()
 }
 
-// One by one: every claim is ours, every completion is confirmed.
+// With one key at a time, every claim is recognized as ours, and every completion is confirmed.
 func TestOwnClaimsAreRecognised(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -178,7 +178,7 @@ func oneByOne(t *testing.T, k kind) {
 	report(t, l, proxy, &v)
 }
 
-// In batches: a lost reply also loses the replies behind it in the pipeline.
+// In batches: a lost reply also loses the later replies of the pipeline.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {

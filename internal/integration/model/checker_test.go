@@ -1,5 +1,6 @@
-// Package model_test has spin check key.pml: one key's life, with every order of what several
-// workers, their faults and the store's clock do. `make model` runs it, and `make test-long` does.
+// Package model_test has spin check key.pml: one key's life, with every order of the steps of
+// several workers, their faults and the store's clock. `make model` runs it, and `make test-long`
+// does.
 package model_test
 
 import (
@@ -54,7 +55,7 @@ var (
 	violated     = regexp.MustCompile(`assertion violated (\w+)`)
 )
 
-// read makes the verdict of pan's report.
+// read returns the result that pan's report states.
 func read(report string) (v checkResult, err error) {
 	states, errs := storedStates.FindStringSubmatch(report), errorCount.FindStringSubmatch(report)
 	if states == nil || errs == nil {

@@ -45,7 +45,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// A model is worth what it finds. Each fault breaks the rule that is there for it.
+// Shows that the model finds faults: each fault breaks the rule that is there for it.
 func TestModelFindsFaults(t *testing.T) {
 	all, few := bounds{2, 1, 1, 1, 1, 1, 1}, bounds{2, 1, 1, 1, 0, 0, 0}
 	rows := []struct {
@@ -68,7 +68,7 @@ func TestModelFindsFaults(t *testing.T) {
 		{fault: "FENCE_FORGOTTEN", broken: "fence_grows", defines: []string{counts}},
 		{fault: "ATTEMPT_NOT_COUNTED", broken: "attempt_is_counted", defines: []string{counts}},
 		{fault: "NEVER_LAPSES", broken: "progress", progress: true},
-		// With two leases of others in between, a claim that the network executes twice.
+		// The network executes a claim twice, with two leases of others in between.
 		{fault: "FENCE_NOT_COMPARED", broken: "danger_is_asked_about",
 			defines: []string{asked, again}},
 	}

@@ -35,7 +35,7 @@ type process struct {
 	since  time.Time // stopped, or zero
 }
 
-// event is what a process has said, or that it has ended.
+// event is a line that a process has printed, or its end.
 type event struct {
 	slot, child int
 	line        string
@@ -43,8 +43,8 @@ type event struct {
 	err         error
 }
 
-// conductor has processes handle what the source delivers, and does to them what happens to
-// processes.
+// conductor has processes handle the messages that the source delivers, and causes the faults of a
+// scenario.
 type conductor struct {
 	t        *testing.T
 	rival    *rival
@@ -71,11 +71,11 @@ type conductor struct {
 	messages  map[uint32]int // copies that are not acknowledged
 }
 
-// size is how many messages there are, and of how many one meets the scenario's fate.
+// size is how many messages there are, and in how many of them one meets the scenario's fate.
 type size struct {
 	messages int
 	every    uint32
-	quiet    time.Duration // without an acknowledgement, after which what is left is stuck
+	quiet    time.Duration // after which, without an acknowledgement, the rest is stuck
 }
 
 func newConductor(t *testing.T, r *rival, s *scenario, seed uint64, of size) *conductor {
@@ -135,7 +135,7 @@ func (c *conductor) keepNothing() {
 	c.must(c.client.ConfigSet(context.WithoutCancel(c.t.Context()), "appendonly", "no").Err())
 }
 
-// run has everything delivered, until nothing comes through any more.
+// run delivers until all copies are acknowledged, or none was for size.quiet.
 func (c *conductor) run() {
 	c.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -165,7 +165,7 @@ func (c *conductor) run() {
 	c.finish()
 }
 
-// rises reports whether a process is on its way up, or stopped: then nothing can come through.
+// rises reports whether a process is starting, or stopped: then acknowledgements may take longer.
 func (c *conductor) rises() bool {
 	for _, p := range c.slots {
 		if p == nil || !p.ready || !p.since.IsZero() {
@@ -175,7 +175,7 @@ func (c *conductor) rises() bool {
 	return false
 }
 
-// tend starts who is due and wakes who has been stopped for long enough.
+// tend starts a process in each empty slot, and wakes those that were stopped for long enough.
 func (c *conductor) tend() {
 	for i, p := range c.slots {
 		switch {
@@ -192,7 +192,7 @@ func (c *conductor) wake(p *process) {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// start has a process in a slot.
+// start starts a process in a slot.
 func (c *conductor) start(slot int) {
 	c.t.Helper()
 	c.child++
@@ -219,8 +219,8 @@ func (c *conductor) start(slot int) {
 	}()
 }
 
-// deliver gives processes what they have room for, in turns: copies that are close go to different
-// ones.
+// deliver gives processes as many copies as they have room for, one process after the other, so
+// that neighboring copies go to different processes.
 func (c *conductor) deliver() {
 	for room := true; room; {
 		room = false
@@ -232,7 +232,7 @@ func (c *conductor) deliver() {
 			if next == nil {
 				return
 			}
-			if p.going[next.id] != nil { // it has it already, from before it was stopped
+			if p.going[next.id] != nil { // it got this copy before it was stopped
 				c.source.refused(next)
 				continue
 			}
@@ -244,7 +244,7 @@ func (c *conductor) deliver() {
 	}
 }
 
-// hear takes in what a process has said.
+// hear handles an event of a process.
 func (c *conductor) hear(e event) {
 	c.t.Helper()
 	p := c.slots[e.slot]
@@ -264,7 +264,7 @@ func (c *conductor) hear(e event) {
 		p.since = time.Now()
 		c.stops[p.child] = true
 		c.faults["stops"]++
-		for _, it := range p.going { // somebody else is given it
+		for _, it := range p.going { // another process is given it
 			c.source.refused(it)
 		}
 		return
@@ -297,7 +297,7 @@ func (c *conductor) hear(e event) {
 	}
 }
 
-// buried gives what a process has had to others.
+// buried gives the copies that a process had to others.
 func (c *conductor) buried(slot int, err error) {
 	c.t.Helper()
 	p := c.slots[slot]

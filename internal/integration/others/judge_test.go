@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// count is what became of a row's messages.
+// count has the results of a row's messages.
 type count struct {
 	lost    int // messages whose copies were all acknowledged, and whose effect never ended
 	doubled int // messages whose effect began more than once
@@ -16,14 +16,14 @@ type count struct {
 	effects int // that began
 }
 
-// evidence is what a run has left.
+// evidence is the data of a run that judge reads.
 type evidence struct {
 	messages int
 	records  []record
 	// where the effect is a row of a transaction: how many each message has; else nil
 	rows       map[uint32]int
 	unfinished map[uint32]bool // messages with a copy that was never acknowledged
-	// messages that were called in flight too long after all who could have them were gone
+	// messages that were called in flight for too long after all possible owners were gone
 	ownerless map[uint32]bool
 }
 
@@ -38,7 +38,7 @@ func judge(e evidence) count {
 		case stalled:
 		}
 	}
-	if e.rows != nil { // of what was rolled back nothing has happened
+	if e.rows != nil { // an effect that was rolled back has not happened
 		first, last = e.rows, e.rows
 	}
 	var c count
@@ -57,7 +57,7 @@ func judge(e evidence) count {
 	return c
 }
 
-// The judge convicts of each thing, and of nothing else.
+// The judge finds each fault, and no other.
 func TestJudge(t *testing.T) {
 	b, e := record{kind: begun}, record{kind: ended}
 	yes := map[uint32]bool{0: true}

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Each process writes what it does into a file of its own, and that is all that is judged. A record
-// is written before what it announces and after what it reports, with one write; its size divides a
-// page's, so that SIGKILL tears none.
+// Each process writes what it does into a file of its own, and only these files are judged. One
+// write has one record, before the action that it announces or after the one that it reports. A
+// record's size divides a page's, so that SIGKILL tears no record.
 const recordSize = 16
 
 type kind uint8
@@ -46,7 +46,7 @@ func openLedger(dir string, child int) (*ledger, error) {
 	return &ledger{file: f, child: uint32(child)}, err
 }
 
-// write appends a record. A process that cannot say what it does must not go on.
+// write appends a record. A process that cannot record its actions must not continue.
 func (l *ledger) write(k kind, message uint32) {
 	if _, err := l.file.Write(record{k, message, l.child}.bytes()); err != nil {
 		panic(err)

@@ -23,7 +23,7 @@ import (
 
 const watermillModule = "github.com/ThreeDotsLabs/watermill"
 
-// locked is what one does under a lock that remembers nothing: look, run, set.
+// locked is the usual code under a lock that remembers nothing: look, run, set.
 func (w *worker) locked(ctx context.Context, client *redis.Client, m uint32) error {
 	_, err := client.Get(ctx, w.key(m)).Result()
 	if err == nil {
@@ -74,7 +74,8 @@ func overRedislock(_ context.Context, w *worker) (handle, func() error, error) {
 	}, client.Close, nil
 }
 
-// watermillMemory is the Deduplicator as its comment has it, with SHA-256 for its 32 bits of Adler.
+// watermillMemory is the Deduplicator as its comment shows it, but with SHA-256 instead of its 32
+// bits of Adler.
 func watermillMemory(_ context.Context, w *worker) (handle, func() error, error) {
 	seen, err := middleware.NewMapExpiringKeyRepository(window)
 	if err != nil {
@@ -83,8 +84,8 @@ func watermillMemory(_ context.Context, w *worker) (handle, func() error, error)
 	return w.deduplicated(seen), func() error { return nil }, nil
 }
 
-// watermillRedis has the keys in Redis, as the comment of NewMapExpiringKeyRepository advises those
-// who have several processes. None is shipped; this one is the obvious one.
+// watermillRedis has the keys in Redis, as the comment of NewMapExpiringKeyRepository advises for
+// several processes. Watermill ships no such repository; this is the obvious one.
 func watermillRedis(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return w.deduplicated(redisKeys{client, w}), client.Close, nil

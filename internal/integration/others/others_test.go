@@ -44,7 +44,7 @@ func TestOthers(t *testing.T) {
 				t.Parallel()
 				of := of
 				if s.fate == stopped {
-					of.every *= 2 // each takes two leases, and a process must be left to take over
+					of.every *= 2 // a stop takes two leases, and another process must take over
 				}
 				measure(t, r, s, of)
 			})
@@ -52,8 +52,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// measure runs a row. If a process did not get to run for a third of a lease, the machine is the
-// cause of the counts, and measure runs the row again.
+// measure runs a row. If a process got no processor for a third of a lease, the counts may be the
+// machine's fault, and measure runs the row again.
 func measure(t *testing.T, r *rival, s *scenario, of size) {
 	t.Helper()
 	seed := seedOf(t)

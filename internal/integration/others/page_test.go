@@ -19,8 +19,8 @@ const (
 	ends        = "<!-- end of table -->\n"
 )
 
-// The page has the tables of the recorded results, and these have every row. After a run of
-// everything the page is written.
+// The page has the tables of the recorded results, and the results have every row. After a full run
+// the test writes the page.
 func TestPage(t *testing.T) {
 	name := os.Getenv(resultsEnv)
 	write := name != ""

@@ -52,7 +52,7 @@ func runThenSet(ctx context.Context, client *redis.Client, w *worker, m uint32) 
 	return err
 }
 
-// setNXGet is the same recipe by an author who knows that "in progress" is not "done".
+// setNXGet is the same recipe, but it knows that "in progress" is not "done".
 func setNXGet(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {
@@ -73,7 +73,7 @@ func setNXGet(_ context.Context, w *worker) (handle, func() error, error) {
 	}, client.Close, nil
 }
 
-// checkThenSet is the first recipe of the same page, which the page then warns of.
+// checkThenSet is the first recipe of the same page, which then warns of it.
 func checkThenSet(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {

@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
-// rival is a solution that makes a message have its effect once. promises has the promises of its
-// own documentation, by scenario; docs/evidence/others.md quotes them.
+// rival is a library or a recipe for running the effect of a message once. promises has the
+// promises of its own documentation, by scenario; docs/evidence/others.md quotes them.
 type rival struct {
 	name    string
 	module  string // whose version is shown; "" for a recipe
@@ -19,7 +19,7 @@ type rival struct {
 	// the command whose reply gets lost; nil: it claims nothing in Redis
 	claims func(redisproxy.Request) bool
 	atomic bool // the effect is a row of the transaction with the record
-	// it is for one process, and handles one message at a time
+	// the rival is for one process, and handles one message at a time
 	alone bool
 	// by the id of a scenario; no promise for other scenarios
 	promises map[string]promise

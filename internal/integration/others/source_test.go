@@ -75,8 +75,8 @@ func newSource(seed uint64, messages, copies int, o order) *source {
 	return s
 }
 
-// next returns the item to deliver now, or nil. It gives no new item while too many
-// wait.
+// next returns the item to deliver now, or nil. It gives no new item while 300 copies wait to be
+// repeated.
 func (s *source) next(now time.Time) *item {
 	for i, it := range s.again {
 		if it.acked || now.After(it.due) {

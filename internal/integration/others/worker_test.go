@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	// errBusy says that another process runs the message, which must be redelivered.
+	// errBusy says that another process runs the message, so this copy must be redelivered.
 	errBusy = errors.New("in flight elsewhere")
 	// errHandler is the error of a handler that could not do any of its work.
 	errHandler = errors.New("the downstream refused")

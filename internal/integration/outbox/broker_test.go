@@ -23,8 +23,8 @@ type broker struct {
 
 	// before, if set, may refuse a call as a whole, or wait; it runs without the lock.
 	before func(ctx context.Context, messages []outbox.Message) error
-	// fail, if set, refuses single messages; it runs with the lock. Messages behind one in its
-	// call, in the same lane, are not sent.
+	// fail, if set, refuses single messages; it runs with the lock. Later messages of the same
+	// topic and key in the call are then not sent.
 	fail func(m outbox.Message) error
 	// careless sends them anyway.
 	careless bool
@@ -63,7 +63,7 @@ func (b *broker) Publish(ctx context.Context, messages []outbox.Message) []error
 	return results
 }
 
-// failsOnce refuses a message the first time: a broker asks twice for each refusal.
+// failsOnce refuses a message the first time. A broker calls fail twice for each refusal.
 func failsOnce(id string) func(outbox.Message) error {
 	asked := 0
 	return func(m outbox.Message) error {
@@ -77,7 +77,7 @@ func failsOnce(id string) func(outbox.Message) error {
 
 var errNotSent = errors.New("not sent: an earlier one of its key has failed")
 
-// got is what has been acknowledged so far.
+// got returns the messages that were acknowledged so far.
 func (b *broker) got() ([]outbox.Message, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,21 +103,21 @@ func (b *broker) wait(t *testing.T, n int) []outbox.Message {
 	}
 }
 
-// numbered is message i of a key: its id tells both.
+// numbered is message i of a key. Its id has both.
 func numbered(key string, i int) outbox.Message {
 	id := fmt.Sprintf("%s/%d", key, i)
 	return outbox.Message{ID: id, Topic: "t", Key: []byte(key), Payload: []byte(id)}
 }
 
-// tally is what a consumer would see.
+// tally counts the faults that a consumer would see.
 type tally struct {
 	lost       int // that were committed and never came
 	duplicates int // that were published again
-	inversions int // that came for the first time after a later one of their key
+	inversions int // that came first after a later message of their key had come
 }
 
-// judge compares what has come with how many messages of each key were committed, numbered
-// from 0 in the order of their commits.
+// judge compares the messages that came with the number that was committed for each key. They are
+// numbered from 0 in the order of their commits.
 func judge(got []outbox.Message, committed map[string]int) tally {
 	var tl tally
 	seen := map[string]bool{}

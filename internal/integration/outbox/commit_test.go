@@ -17,8 +17,8 @@ import (
 
 var errNoReply = errors.New("the reply to COMMIT was lost")
 
-// lossy is a connector whose COMMITs are, every few times, done or not done, and in both cases
-// answered with an error.
+// lossy is a connector that answers every few COMMITs with an error, whether or not it has executed
+// them.
 type lossy struct {
 	driver driver.Driver
 	dsn    string

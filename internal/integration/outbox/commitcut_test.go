@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// COMMIT is lost, or its answer is: the record, the effect and the message are there once.
+// COMMIT or its answer is lost. The record, the effect and the message are there once.
 func TestDoWithAmbiguousCommit(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

@@ -16,7 +16,7 @@ func (h *house) count(t *testing.T) (n int) {
 }
 
 // Prevents: on a *sql.Conn on which nobody has begun a transaction the message is committed by
-// itself, and published whatever becomes of the effect.
+// itself, and published even if the effect is rolled back.
 func TestInsertTxOnAConnectionWithoutTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

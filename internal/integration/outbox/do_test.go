@@ -52,7 +52,7 @@ func (s *shop) insertEffect(name string) string {
 	return `INSERT INTO ` + s.effects + ` (name) VALUES ('` + name + `')`
 }
 
-// do has the effect of key i of a name, with its message.
+// do runs the effect of key i of a name, with its message.
 func (s *shop) do(ctx context.Context, db *sql.DB, name string, i int) (sqladapter.Mark, error) {
 	return doIn(ctx, s, s.ledger, db, name, i)
 }
@@ -136,7 +136,7 @@ func TestDoWithPgx(t *testing.T) {
 type killer struct {
 	*sqladapter.Ledger
 	s      *shop
-	before bool // it is killed between the record and the effect, or behind the messages
+	before bool // it is killed between the record and the effect, or after the messages
 	killed bool
 }
 

@@ -79,7 +79,7 @@ func (s *service) bookings(t *testing.T) (n int) {
 }
 
 // A request comes twice, the second time because the answer to the first was lost before the
-// message was published. The duplicate has no effect of its own, and what was recorded is sent.
+// message was published. The duplicate has no effect of its own, and the recorded message is sent.
 func TestDuplicateSendsWhatIsRecorded(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newService(t, e)
@@ -154,8 +154,8 @@ func (c *consumer) count() map[string]int {
 
 // The whole way: requests that come several times, and an effect with its mark and its message in
 // one transaction. Relays in processes of their own are killed before and after they publish to
-// Kafka, and a consumer deduplicates by the carried id. Every effect is had once on both
-// sides, although messages came twice.
+// Kafka, and a consumer deduplicates by the carried id. Every effect happens once on both sides,
+// although messages came twice.
 func TestEndToEnd(t *testing.T) {
 	forEach(t, testEndToEnd)
 }

@@ -40,7 +40,8 @@ func mariadb() engine {
 		dsnOf(servertest.EnvMariaDB, servertest.MariaDB, servertest.KindMariaDB)}
 }
 
-// dsnOf is the shared server, or one of the test's own where there are only those.
+// dsnOf returns the shared server. If there is none and tests start their own servers, it is a
+// private one.
 func dsnOf(env string, shared func(testing.TB) string,
 	own servertest.Kind) func(*testing.T) string {
 	return func(t *testing.T) string {
@@ -58,7 +59,7 @@ func sqlite() engine {
 	}}
 }
 
-// postgresIn is PostgreSQL through a mode of pgx in which parameters travel otherwise: as unnamed
+// postgresIn is PostgreSQL through another query mode of pgx, which sends parameters as unnamed
 // text, or inside the statement.
 func postgresIn(mode string) engine {
 	return engine{"postgres/" + mode, "pgx", outbox.Postgres, func(t *testing.T) string {
@@ -157,7 +158,7 @@ func (h *house) insertIn(ctx context.Context, wait func(), messages ...outbox.Me
 	return tx.Commit()
 }
 
-// relay returns one whose errors are logged, and that fails the test when it parks.
+// relay returns a relay whose errors are logged, and that fails the test when it parks a message.
 func (h *house) relay(t *testing.T, p outbox.Publisher,
 	edit ...func(*outbox.RelayConfig)) *outbox.Relay {
 	t.Helper()
@@ -197,8 +198,8 @@ func start(t *testing.T, r *outbox.Relay) (stop func()) {
 // patience is more than any step needs, on a busy machine.
 const patience = 4 * time.Minute
 
-// limit is for a wait: patience, or a third of what is left of -timeout. A test that is cut off
-// does not say what it has waited for, and its servers stay.
+// limit is for a wait: patience, or a third of what is left of -timeout. A test that -timeout ends
+// does not say what it waited for, and its servers keep running.
 func limit(t *testing.T) time.Duration {
 	t.Helper()
 	if end, ok := t.Deadline(); ok {
@@ -207,7 +208,7 @@ func limit(t *testing.T) time.Duration {
 	return patience
 }
 
-// eventually polls, for what gives no sign when it happens.
+// eventually polls, for events that nothing signals.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -20,12 +20,13 @@ var (
 	errTooLarge = outbox.Reject(errors.New("too large"))
 )
 
-// few makes the relay's batches small, so that failures and what is behind them are in
-// different ones.
+// few makes the relay's batches small, so that failing messages and later ones are in different
+// batches.
 func few(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 10, 1 }
 
-// A message that fails for a while holds up its own key and no other, not even one whose
-// messages lie behind more of the failing key than a batch takes; then everything is in order.
+// A message that fails for a while holds up its own key and no other, not even one whose messages
+// are behind more of the failing key than a batch takes. When it succeeds, everything is published
+// in order.
 func TestOneKeyFails(t *testing.T) {
 	for _, careless := range []bool{false, true} {
 		t.Run(map[bool]string{false: "careful publisher", true: "careless publisher"}[careless],
@@ -152,7 +153,8 @@ func TestParked(t *testing.T) {
 	})
 }
 
-// A broker that is down parks nothing, however often it is tried, and its return loses nothing.
+// A broker that is down parks nothing, however often it is tried, and when it returns nothing is
+// lost.
 func TestBrokerDown(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -179,7 +181,8 @@ func TestBrokerDown(t *testing.T) {
 	})
 }
 
-// A publisher that does not return costs its deadline, not the messages, and other shards go on.
+// A publisher that does not return holds up its shard until its deadline. No message is lost, and
+// other shards continue.
 func TestHangingPublisher(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -210,7 +213,7 @@ func TestHangingPublisher(t *testing.T) {
 		h.insert(t, outbox.Message{ID: "c/0", Topic: "t", Key: []byte("account-7")})
 		b.wait(t, 1)
 		second := h.relay(t, b, brief)
-		start(t, second) // the lock is free: another relay has the hanging one's shard
+		start(t, second) // the lock is free: this relay gets the shard of the hanging one
 		h.drained(t)
 		close(release)
 		got := b.wait(t, 2)

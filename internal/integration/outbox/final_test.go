@@ -26,15 +26,15 @@ func badTopic() *broker {
 	return b
 }
 
-// leaves waits until a relay has left the topic "bad" out.
+// leaves waits until a relay leaves out the topic "bad".
 func leaves(t *testing.T, r *outbox.Relay) {
 	t.Helper()
 	eventually(t, "the topic is left out", func() bool { return len(r.Failing()) > 0 })
 }
 
-// A message with a small id that is committed late is not overtaken by a later one of its key. The
-// relay has taken the backlog of another topic for final by then, if it does so while a transaction
-// that inserts has not ended.
+// A message with a small id that is committed late is not overtaken by a later one of its key. If
+// the relay took the backlog of another topic for final while a transaction that inserts is open,
+// it would have done so by then.
 func TestLateCommitBehindABacklog(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -122,8 +122,9 @@ func TestPreparedBehindABacklog(t *testing.T) {
 	})
 }
 
-// The backlog of a topic that fails is read a few times, and not for each message behind it. A user
-// who may not see the locks has all of them read for each, and the messages published.
+// The backlog of a topic that fails is read a few times, and not for each message behind it. For a
+// user who may not see the locks, the backlog is read for each message, and the messages are
+// published.
 func TestBacklogIsNotReadForEachMessage(t *testing.T) {
 	const backlog, each = 10_000, 300
 	const many = each / 16 * backlog // a shard for each

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// machine is where connections come from. When it has died nothing is sent any more, not even that
-// they are closed.
+// machine is the host that connections come from. After its death nothing is sent on them, not even
+// that they are closed.
 type machine struct {
 	dead chan struct{} // closed when it has died
 	end  chan struct{} // closed at the end of the test

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// withHistory has published messages of a house kept.
+// withHistory makes a house keep its published messages.
 func (h *house) withHistory(t *testing.T, history time.Duration) {
 	t.Helper()
 	box, err := outbox.New(outbox.Config{Dialect: h.e.dialect, Table: h.table, History: history})
@@ -18,7 +18,8 @@ func (h *house) withHistory(t *testing.T, history time.Duration) {
 	h.box = box
 }
 
-// Published messages are kept as they were, in the order of publishing. Without History none is.
+// Published messages are kept as they were, in the order of publishing. Without History none is
+// kept.
 func TestHistory(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -96,8 +97,8 @@ func TestHistoryIsSwept(t *testing.T) {
 	})
 }
 
-// Prevents: the clock was ahead when a message was published, and all that were published after it
-// were kept until then.
+// Prevents: the clock was ahead when a message was published, and all later messages are kept until
+// that time.
 func TestHistoryFromTheFuture(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

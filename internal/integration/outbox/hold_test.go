@@ -31,8 +31,8 @@ func (h *house) hold(t *testing.T, id string, ms int64) {
 	h.exec(t, `UPDATE `+h.table+` SET retry_at = `+h.later(ms)+` WHERE dedup_id = '`+id+`'`)
 }
 
-// The clock was years ahead when a message was put off, or RetryMax was: nothing waits longer than
-// this relay would have it wait.
+// The clock was years ahead when a message was put off, or RetryMax was years. A message waits no
+// longer than this relay's own RetryMax.
 func TestPutOffForYears(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -56,8 +56,8 @@ func TestLeaseOfYears(t *testing.T) {
 	h.drained(t)
 }
 
-// A message whose time has come whenever somebody looks, and that fails each time, with more behind
-// it than a batch takes: the other keys of its shard have their turn.
+// A message is always due, and fails each time. Behind it are more messages of its key than a batch
+// takes. The other keys of its shard are still published.
 func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -94,12 +94,12 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 	})
 }
 
-// backlog is so long that a search which compares each of its messages with each that waits does
-// not end within a turn, nor a deletion that looks at each of them.
+// backlog is so long that a search that compares each of its messages with each waiting one does
+// not end in time. The same holds for a deletion that looks at each of them.
 const backlog = 25_000
 
-// Many messages that wait, at the head of a long backlog in a table without statistics: those
-// behind them are found, and deleted, in time.
+// Many waiting messages are at the head of a long backlog, in a table without statistics. The
+// messages behind them are found, and deleted, in time.
 func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -136,7 +136,8 @@ func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 	})
 }
 
-// A pool of one connection is enough, if slow: no part of a turn needs a second one.
+// A pool of one connection is enough, though slow: a relay needs no second one for any of its
+// steps.
 func TestOneConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -151,7 +152,7 @@ func TestOneConnection(t *testing.T) {
 		}
 		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
 			c.DB = narrow
-			c.OnError = func(error) { // who is told may use the database
+			c.OnError = func(error) { // OnError may use the database
 				_, err := h.box.Lag(context.Background(), narrow)
 				assert.NoError(t, err)
 			}

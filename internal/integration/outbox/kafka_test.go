@@ -128,8 +128,8 @@ func TestApacheKafka(t *testing.T) {
 	forEachApacheKafka(t, nil, testKafka)
 }
 
-// A message that the topic refuses, though the client does not, is parked alone, by the real
-// broker's errors as well.
+// A message that the topic refuses, though the client does not, is parked alone, also with the
+// errors of a real broker.
 func TestApacheKafkaTooLarge(t *testing.T) {
 	limit := "20000"
 	forEachApacheKafka(t, map[string]*string{"max.message.bytes": &limit},
@@ -277,7 +277,7 @@ func testTooLarge(t *testing.T, brokers []string, topic string, large []byte, p 
 	})
 	tl := judge(messagesOf(t, records), committed)
 	// sarama may have two batches of a partition under way, of which the second is accepted: see
-	// saramapub.New. That is told, and the overtaking messages are published again.
+	// saramapub.New. The relay reports it, and publishes the overtaking messages again.
 	_, sarama := p.(*saramapub.Publisher)
 	told := r.Stats().Overtaken > 0
 	assert.Empty(t, parked)
@@ -339,8 +339,7 @@ func TestKafkaTooLargeForTheClient(t *testing.T) {
 	})
 }
 
-// Clients take with their defaults all that an outbox takes with its own: the largest of
-// everything.
+// Clients with their defaults take the largest message that an outbox with its defaults takes.
 func TestKafkaLargestMessage(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		h := newHouse(t, sqlite())

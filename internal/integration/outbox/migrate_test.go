@@ -75,8 +75,8 @@ func TestVersions(t *testing.T) {
 	assert.Zero(t, none.Newest())
 }
 
-// TestMigrateAnothersTable: a table that is not an outbox is refused, and left alone. On record as
-// ours it would be dropped on the way down.
+// TestMigrateAnothersTable: a table that is not an outbox is refused, and left alone. If it were
+// recorded as ours, MigrateDown would drop it.
 func TestMigrateAnothersTable(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

@@ -26,13 +26,14 @@ import (
 	"github.com/onceward/onceward/outbox/natspub"
 )
 
-// natsEnv makes this program a server of NATS: its address, and the directory of its data.
+// natsEnv makes this program a server of NATS. Its value is the address and the directory of the
+// data.
 const natsEnv = "ONCEWARD_TEST_NATS"
 
-// runNATS ends by a signal, or when standard input does, which is with the test.
+// runNATS ends by a signal, or with standard input, which ends with the test.
 func runNATS(text string) error {
 	addr, dir, _ := strings.Cut(text, " ")
-	// The server would only be silent about an address that it can not have.
+	// For an address that is in use, the server itself would report nothing.
 	free, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -55,14 +56,14 @@ func runNATS(text string) error {
 
 // natsServer is a process of its own, so that it can be killed.
 type natsServer struct {
-	t         *testing.T // that started it first, and has it to its end
+	t         *testing.T // the test that started it first and owns it
 	text, url string
 	process   *os.Process
 	ended     chan struct{}
 }
 
-// freeAddress is one of this machine that a server can use again after it was killed. It is not of
-// 127.0.0.1: there, a connection of any other test may take the port in between.
+// freeAddress is an address of this machine that a server can use again after it was killed. It is
+// not 127.0.0.1: there, a connection of another test may take the port in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.2:0")
@@ -102,8 +103,8 @@ func (s *natsServer) start(t *testing.T) {
 	})
 }
 
-// freeze stops the server, and waits until each of its threads has heard of it: one that runs on
-// another processor may still answer after the signal was sent.
+// freeze stops the server, and waits until each of its threads is stopped: a thread on another
+// processor may still answer after the signal was sent.
 func (s *natsServer) freeze(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.process.Signal(syscall.SIGSTOP))

@@ -74,7 +74,7 @@ func TestFourRelays(t *testing.T) {
 	})
 }
 
-// The same on SQLite, where a second relay stands by, and takes over when the first has stopped.
+// The same on SQLite, where a second relay waits, and takes over when the first has stopped.
 func TestStandby(t *testing.T) {
 	h := newHouse(t, sqlite())
 	b := newBroker()
@@ -96,8 +96,8 @@ func TestStandby(t *testing.T) {
 	assert.Equal(t, tally{}, tl)
 }
 
-// Sessions of another isolation level by default: there the first statement's snapshot would
-// be that of all, and what the last relay has deleted would be published again.
+// Sessions have another isolation level by default. There the first statement's snapshot would hold
+// for all, and messages that the last relay has deleted would be published again.
 func TestSessionsOfAnotherLevel(t *testing.T) {
 	for _, tt := range []struct {
 		e    engine
@@ -124,8 +124,8 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 	}
 }
 
-// A pool of MySQL with autocommit off, as sqladapter wants it: a statement outside of a
-// transaction would see one snapshot forever, and a relay no message after the first poll.
+// A pool of MySQL with autocommit off, as sqladapter wants it: statements outside of a transaction
+// would see one snapshot forever, so a relay would see no message after the first poll.
 func TestAutocommitOff(t *testing.T) {
 	h := newHouse(t, mariadb())
 	other := *h
@@ -163,7 +163,7 @@ func TestOneLockForOneTable(t *testing.T) {
 		c.Outbox, c.Workers = named, 1
 	}))
 	const others = 3
-	// of another shard: before the last of them it has had its turn of the first
+	// of another shard: before the last of them, quick also looks at the shard of a/0
 	for i := range others {
 		h.insert(t, outbox.Message{ID: fmt.Sprint("c/", i), Topic: "t", Key: []byte("account-7")})
 		quick.wait(t, i+1)
@@ -174,8 +174,7 @@ func TestOneLockForOneTable(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID == "a/0" }))
 }
 
-// A transaction of pgx needs two lines, and a batch of more rows than one statement takes keeps
-// its order.
+// A batch of more rows than one statement takes keeps its order.
 func TestManyMessages(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

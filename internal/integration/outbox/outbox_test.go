@@ -57,7 +57,7 @@ func testRoundTrip(t *testing.T, e engine) {
 	}
 }
 
-// normal has no headers as an empty list.
+// normal replaces headers that are nil by an empty list.
 func normal(m outbox.Message) outbox.Message {
 	m.Headers = append([]outbox.Header{}, m.Headers...)
 	return m
@@ -90,7 +90,7 @@ func TestOnlyWhatIsCommitted(t *testing.T) {
 }
 
 // A message with a smaller id is committed while a later one of its shard is being published: it
-// must outlive the deletion of that one.
+// must not be deleted with that one.
 func TestCommittedWhileAnotherIsPublished(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -164,7 +164,7 @@ func TestLag(t *testing.T) {
 	})
 }
 
-// When the context of Run ends, what is in hand is still deleted, and Run returns nil.
+// When the context of Run ends, the batch in hand is still deleted, and Run returns nil.
 func TestGracefulStop(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

@@ -23,7 +23,7 @@ import (
 // relayEnv makes this program a relay, and says which.
 const relayEnv = "ONCEWARD_TEST_RELAY"
 
-// relayConfig is what a relay in a process of its own is told.
+// relayConfig is the configuration of a relay in a process of its own.
 type relayConfig struct {
 	Driver, DSN, Table string
 	Dialect            outbox.Dialect
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runRelay ends by SIGKILL, or when standard input does, which is with the test.
+// runRelay ends by SIGKILL, or with standard input, which ends with the test.
 func runRelay(text string) error {
 	var cfg relayConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {

@@ -19,13 +19,13 @@ type target struct {
 	publisher func(t *testing.T) outbox.Publisher
 	// create makes the place where messages of a topic go.
 	create func(t *testing.T, topic string)
-	// received returns what came there, in its order, and may remove it.
+	// received returns the messages there, in their order, and may remove them.
 	received func(t *testing.T, topic string) []outbox.Message
-	// kill ends the broker, and whatever was on its way to it; start starts it again with its data.
+	// kill ends the broker and its connections. start starts it again with its data.
 	kill, start func(t *testing.T)
 }
 
-// testTarget holds a publisher to what an outbox promises.
+// testTarget tests that a publisher keeps the promises of an outbox.
 func testTarget(t *testing.T, b *target) {
 	t.Run("relay", func(t *testing.T) { testRelayTo(t, b) })
 	t.Run("largest", func(t *testing.T) { testLargest(t, b) })

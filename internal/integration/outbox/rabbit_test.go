@@ -29,7 +29,7 @@ func rabbitPublisher(t *testing.T, url string,
 	return p
 }
 
-// rabbitChannel is one to look with.
+// rabbitChannel returns a channel for the test's own reads.
 func rabbitChannel(t *testing.T, url string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.Dial(url)
@@ -109,7 +109,7 @@ func testRabbitMessage(t *testing.T, s *servertest.Server) {
 	assert.Equal(t, []byte{0, 1, '\n'}, got[0].Body)
 }
 
-// A message that no queue takes is an error, next to one that a queue takes.
+// A message that no queue takes gets an error, and one that a queue takes next to it does not.
 func testRabbitNoQueue(t *testing.T, s *servertest.Server) {
 	topic := servertest.Prefix(t)
 	queue(t, s.Addr, topic, nil)
@@ -124,7 +124,7 @@ func testRabbitNoQueue(t *testing.T, s *servertest.Server) {
 	}
 	for i, err := range p.Publish(t.Context(), messages) {
 		if i%3 == 0 {
-			continue // which of those with one ID has the error is not known
+			continue // of messages with one ID, any may have the error
 		}
 		require.NotErrorIs(t, err, outbox.ErrRejected, "somebody may make the queue")
 	}
@@ -209,7 +209,7 @@ func testRabbitFrozen(t *testing.T, s *servertest.Server) {
 	silent(t, used, topic+"-later")
 	silent(t, used, topic) // has to open a channel
 	s.Cont(1)
-	// The messages that nobody waited for are returned, and not to this call.
+	// The answers to the earlier messages come now, and this call must not take them for its own.
 	queue(t, s.Addr, topic+"-later", nil)
 	require.Equal(t, []error{nil},
 		used.Publish(t.Context(), []outbox.Message{{ID: "1", Topic: topic + "-later"}}))
@@ -219,7 +219,7 @@ func testRabbitFrozen(t *testing.T, s *servertest.Server) {
 	}
 }
 
-// soon polls for what takes a moment.
+// soon polls until is returns true.
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, time.Minute, 10*time.Millisecond, what)
@@ -249,7 +249,7 @@ func testRabbitLostConnection(t *testing.T, s *servertest.Server) {
 	require.ErrorContains(t, p.Publish(t.Context(), messages)[0], "the publisher is closed")
 }
 
-// While an alarm is on, RabbitMQ takes nothing: that is said at once when it is known.
+// While an alarm is on, RabbitMQ takes nothing. A publisher that knows it returns an error at once.
 func testRabbitAlarm(t *testing.T, s *servertest.Server) {
 	topic := servertest.Prefix(t)
 	queue(t, s.Addr, topic, nil)

@@ -61,10 +61,10 @@ func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64,
 	return ids, messages
 }
 
-// The recipe of many an article: SELECT ... FOR UPDATE SKIP LOCKED by itself, then publish and
-// UPDATE row by row. Outside of a transaction the locks are gone with the SELECT: four relays
-// publish the same rows, and out of order. This test is here to show the damage, and that the
-// judge of the others sees it.
+// The recipe of many articles: SELECT ... FOR UPDATE SKIP LOCKED by itself, then publish and UPDATE
+// row by row. Outside of a transaction the locks are gone with the SELECT: four relays publish the
+// same rows, and out of order. This test shows the damage, and that the judge of the other tests
+// sees it.
 func TestRecipeSkipLockedDoubles(t *testing.T) {
 	n := newNaive(t)
 	const keys, each = 20, 30
@@ -80,8 +80,8 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 				return n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
 					` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
 			}
-			// All have read once before anyone continues, one after the other: or one may be done
-			// with everything before the others begin.
+			// All relays read once, one after the other, before any of them continues. Otherwise
+			// one may finish everything before the others begin.
 			one.Lock()
 			ids, messages := next()
 			one.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// A message that SQL alone inserts is the one that Go would have inserted, in the same shard, so
-// that the two keep the order of a key.
+// A message that SQL alone inserts is the same as one that Go inserts, in the same shard, so that
+// both together keep the order of a key.
 func TestInsertFunction(t *testing.T) {
 	h := newHouse(t, postgres())
 	long := strings.Repeat("n", 300)
@@ -91,8 +91,7 @@ func codeOf(t *testing.T, language, table string) []string {
 	return all
 }
 
-// The page's trigger of PostgreSQL has a message for each payment, and none for one that is rolled
-// back.
+// The triggers of the page insert a message for each payment, and none for one that is rolled back.
 func TestTriggerOfThePage(t *testing.T) {
 	for _, e := range []engine{postgres(), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {

@@ -32,8 +32,8 @@ func (h *house) released(t *testing.T) {
 	})
 }
 
-// A message comes when its time has come, although the relay polls once in an hour, and holds up no
-// later message of its key until then. One that is rolled back never comes.
+// A message is published when its time has come, although the relay polls once in an hour. Until
+// then it holds up no later message of its key. One that is rolled back never comes.
 func TestNotBefore(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -78,7 +78,7 @@ func TestNotBefore(t *testing.T) {
 }
 
 // Without a signal, and without a message that is due at once, a relay finds by its polls what
-// another process has scheduled. A message whose time is past is one that waits, for Lag.
+// another process has scheduled. Lag counts a message whose time is past as waiting.
 func TestNotBeforeWithoutSignal(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -124,7 +124,7 @@ func TestNotBeforeKeepsOrder(t *testing.T) {
 					now.Add(time.Duration(i/2-each/4)*20*time.Millisecond)))
 			}
 		}
-		// In any order, but for those that have the same time.
+		// The order is random, except that of messages with the same time.
 		rand.Shuffle(len(all)/2, func(i, j int) {
 			i, j = 2*i, 2*j
 			all[i], all[j] = all[j], all[i]
@@ -147,7 +147,7 @@ func TestNotBeforeKeepsOrder(t *testing.T) {
 	})
 }
 
-// The COMMIT of a move is not answered: no message is lost, and none is there twice.
+// The COMMIT that moves messages is not answered. No message is lost, and none is there twice.
 func TestNotBeforeWithLostCommits(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -242,8 +242,8 @@ func TestNotBeforeInALongTransaction(t *testing.T) {
 	})
 }
 
-// Prevents: a row of another program with a time before 1970, or an infinite one. It was never
-// moved, and in PostgreSQL -infinity kept all others scheduled, and infinity had Lag fail.
+// Prevents: a row of another program with a time before 1970, or an infinite one, is never moved.
+// In PostgreSQL -infinity kept all others scheduled, and infinity made Lag fail.
 func TestNotBeforeOfOddRows(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		past, future := "-5", "4000000000000000000"

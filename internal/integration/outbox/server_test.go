@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// Backends of the relays are killed all the time: messages that they had in hand are published
-// again by whoever gets the shard, and their locks are gone with them.
+// Backends of the relays are killed all the time, and their locks end with them. The relay that
+// gets the shard next publishes again the messages that they had in hand.
 func TestKilledBackends(t *testing.T) {
 	h := newHouse(t, postgres())
 	db := openDB(t, "pgx", h.dsn+"&application_name="+h.table)
@@ -42,7 +42,7 @@ func TestKilledBackends(t *testing.T) {
 		}
 	})
 	committed := map[string]int{}
-	// who kills may be late
+	// the killer may be late
 	for round := 0; round == 0 || killed.Load() == 0 && !t.Failed() && round < 1000; round++ {
 		maps.Copy(committed, h.produce(t, fmt.Sprint("round", round), 60))
 	}

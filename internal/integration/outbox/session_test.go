@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// On a pool with autocommit off somebody has read outside of a transaction, and so left one open
-// on each connection. A transaction with an isolation level then fails on that connection forever,
-// unless the relay ends the one that was left.
+// On a pool with autocommit off, a read outside of a transaction has left one open on each
+// connection. A transaction with an isolation level then fails on that connection forever, unless
+// the relay ends the open one.
 func TestConnectionsLeftInATransaction(t *testing.T) {
 	h := newHouse(t, mariadb())
 	other := *h
@@ -89,7 +89,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A transaction that has inserted and does not end holds nobody up: of MySQL a deletion that
+// A transaction that has inserted and does not end holds up no relay. In MySQL a deletion that
 // searches the table would wait for its rows.
 func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
@@ -118,7 +118,7 @@ func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 				}))
 				began := time.Now()
 				h.drained(t)
-				// locks of InnoDB are waited for as long as open lasts
+				// a wait for a lock of open would take longer
 				took := time.Since(began)
 				assert.LessOrEqual(t, took, 30*time.Second)
 				got, _ := b.got()
@@ -129,8 +129,9 @@ func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 	})
 }
 
-// The server ends sessions that are idle in a transaction for too long: a relay has its own limit
-// for that, which is longer than it publishes, and ends when its machine has died.
+// The server ends sessions that are idle in a transaction for too long: a relay sets its own limit,
+// which is longer than a publish may take, and which still ends the session when the relay's
+// machine has died.
 func TestIdleLimitOfTheServer(t *testing.T) {
 	h := newHouse(t, postgres())
 	strict := openDB(t, "pgx", h.dsn+"&idle_in_transaction_session_timeout=20")

@@ -37,7 +37,7 @@ func background(t *testing.T, run func(ctx context.Context) error) {
 	})
 }
 
-// notifying passes on what the house's Notify says.
+// notifying runs a Notifier, which passes on the house's Notify.
 func notifying(t *testing.T, h *house, every time.Duration) *outbox.Notifier {
 	t.Helper()
 	n, err := outbox.NewNotifier(outbox.NotifierConfig{
@@ -70,16 +70,16 @@ func listening(t *testing.T, h *house, silence time.Duration) (connected <-chan 
 	return made
 }
 
-// rarely has a relay that would not find anything by itself.
+// rarely makes a relay poll once in an hour, so that it needs signals.
 func rarely(c *outbox.RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }
 
-// One process inserts, another publishes: a message is there within milliseconds although nobody
+// One process inserts, another publishes: a message is there within milliseconds although no relay
 // polls, and the listener's connection may be killed meanwhile.
 func TestSignalAcrossProcesses(t *testing.T) {
 	here := newHouse(t, postgres())
 	there := elsewhere(t, here)
 	notifying(t, here, 0)
-	// is tried all the time, and not taken for lost
+	// the listener checks its connection all the time, and must not take it for lost
 	connected := listening(t, there, 50*time.Millisecond)
 	b := newBroker()
 	start(t, there.relay(t, b, rarely))
@@ -106,7 +106,7 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	assert.Empty(t, connected)
 	here.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+here.table+`'`)
 	here.insert(t, numbered("a", 20))
-	here.box.Notify() // nobody hears it
+	here.box.Notify() // no listener gets it
 	eventually(t, "it has connected again", func() bool { return len(connected) > 0 })
 	b.wait(t, 21)
 	here.insert(t, numbered("a", 21))
@@ -114,7 +114,7 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	b.wait(t, 22)
 }
 
-// Many processes' worth of commits are few notifications.
+// Many commits of many processes cause few notifications.
 func TestNotificationsAreFew(t *testing.T) {
 	h := newHouse(t, postgres())
 	n := notifying(t, h, 20*time.Millisecond)

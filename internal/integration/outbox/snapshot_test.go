@@ -34,11 +34,11 @@ func (h *house) holdSnapshot(t *testing.T) string {
 	return name
 }
 
-// deadRows is how many messages were published since the snapshot: as many that a poll is costly.
+// deadRows is how many messages were published since the snapshot: so many that a poll is costly.
 const deadRows = 20_000
 
 // Many messages were published since a transaction began that is still open. A relay that begins
-// then passes over each of their rows a few times, and not with each poll or message.
+// then reads each of their dead rows a few times, and not with each poll or message.
 func TestDeadRowsAreNotReadAgain(t *testing.T) {
 	h := newHouse(t, postgres())
 	h.holdSnapshot(t)
@@ -155,8 +155,8 @@ func TestOldestSnapshot(t *testing.T) {
 	assert.Zero(t, found)
 }
 
-// Prevents: an older transaction in another database of the server was named, which keeps no rows
-// of this one, and hid the one that does.
+// Prevents: OldestSnapshot names an older transaction in another database of the server. That one
+// keeps no rows of this database, and hides the one that does.
 func TestOldestSnapshotOfThisDatabase(t *testing.T) {
 	h := newHouse(t, postgres())
 	at, err := url.Parse(h.dsn)

@@ -24,8 +24,8 @@ import (
 	"github.com/onceward/onceward/outbox/saramapub"
 )
 
-// plainClients are those of a program that sets nothing, which wait for a missing topic for as long
-// as their defaults say.
+// plainClients are the clients of a program that sets nothing. They wait for a missing topic as
+// long as their defaults say.
 func plainClients() []client {
 	return []client{
 		{"sarama", func(t *testing.T, brokers []string) outbox.Publisher {
@@ -130,8 +130,8 @@ func troubles(t *testing.T) (brokers []string, healthy string, bad []string) {
 	return cluster.ListenAddrs(), "healthy", []string{"missing", "denied", "leaderless"}
 }
 
-// Messages of a topic that fails are ahead of those of a healthy one, however many: these go on as
-// if they were alone.
+// Any number of messages of a failing topic are ahead of those of a healthy one. The healthy topic
+// is published as if it were alone.
 func TestFailingTopicAhead(t *testing.T) {
 	brokers, healthy, bad := troubles(t)
 	// kgo waits for a leader until the call ends.
@@ -165,8 +165,8 @@ func TestApacheKafkaMissingTopic(t *testing.T) {
 	}
 }
 
-// testFailingTopic compares two outboxes, one with n messages of a failing topic ahead, by what one
-// message after the other takes in both in turn: the machine's noise is in both.
+// testFailingTopic compares two outboxes, one with n messages of a failing topic ahead. It times
+// one message after the other in both in turn, so that both have the machine's noise.
 func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, bad string,
 	n, each int, edit ...func(*outbox.RelayConfig)) {
 	alone := &side{house: newHouse(t, postgres()), timed: &clocked{Publisher: publisher()},
@@ -187,7 +187,7 @@ func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, 
 	}
 	start(t, alone.relay(t, alone.timed, relay))
 	alone.one(t)
-	alone.took = nil // the client knows the topic now, as behind's would in a process that runs
+	alone.took = nil // alone's client knows the topic now, and the next line has behind's learn it
 	behind.timed.Publish(t.Context(), []outbox.Message{{ID: "first", Topic: healthy}})
 	r := behind.relay(t, behind.timed, append(edit, relay)...)
 	stop := start(t, r)

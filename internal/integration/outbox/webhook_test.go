@@ -19,7 +19,7 @@ import (
 )
 
 // hooks is a receiver of webhooks that verifies them with the specification's own library. Closing
-// it breaks the connections of requests that it has seen and not answered.
+// it breaks the connections of requests that it has received and not answered.
 type hooks struct {
 	addr, secret string
 	verifier     *standardwebhooks.Webhook

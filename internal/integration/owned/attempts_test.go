@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// attempts: a key that kills its process gets all of its attempts, and then comes to the dead list.
-// Another key comes to the dead list only if as many processes died or stood still for other
-// reasons while they ran it, or were about to.
+// attempts: a key that kills its process gets all of its attempts, and is then put on the dead
+// list. Another key is put there only if as many other events can have used up its attempts: see
+// interrupted.
 func (v *checkResult) attempts(h *history) {
 	dead := map[uint64]deadMessage{}
 	for _, l := range h.deadMessages {
@@ -101,7 +101,7 @@ func (h *history) broken(where partition, g *grant) (at int64, ok bool) {
 }
 
 // lay returns the partitions in which a key lay to be consumed, and since when. A key that never
-// ran has also used up attempts, in batches whose process died before its turn.
+// ran has also used up attempts, in batches whose process died before it was run.
 func (h *history) lay(key uint64, runs []run) map[partition]int64 {
 	partitions := map[partition]int64{}
 	add := func(where partition, at int64) {

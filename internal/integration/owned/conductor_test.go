@@ -45,7 +45,7 @@ type slot struct {
 	wanted map[partition]bool
 }
 
-// conductor has processes consume, and does to them what happens to processes.
+// conductor has processes consume, and kills, stops and otherwise disturbs them.
 type conductor struct {
 	t       *testing.T
 	cfg     settings
@@ -59,13 +59,13 @@ type conductor struct {
 	queue   []uint64
 	sent    int
 	backup  string
-	backed  bool             // there is one
-	looked  time.Time        // for snapshots
+	backed  bool             // the backup exists
+	looked  time.Time        // when it last looked for snapshots
 	damaged int              // snapshots
-	struck  time.Time        // by strike
+	struck  time.Time        // when strike was last called
 	stuck   int              // partitions that were not consumed
 	ended   bool             // no process is started any more
-	strike  func(*conductor) // comes again and again
+	strike  func(*conductor) // called every 100 ms
 }
 
 // newConductor starts the servers and processes of a run.
@@ -133,7 +133,7 @@ func (c *conductor) invent(p *plan) {
 		all = append(all, sending{at, key})
 		c.h.sent = append(c.h.sent, key)
 		for range c.rng.IntN(4) {
-			// Soon, as a producer that retries, or any time later.
+			// Sent again soon, as by a producer that retries, or at any later time.
 			all = append(all, sending{at + c.rng.Float64()*[]float64{0.0005, 0.02,
 				1 - at}[c.rng.IntN(3)], key})
 		}
@@ -151,13 +151,14 @@ func (c *conductor) invent(p *plan) {
 		c.queue = append(c.queue, s.key)
 	}
 	for range p.poison {
-		// Of the last source, whose window does not pass: afterwards a key would begin anew.
+		// The key is of the last source, whose window does not pass. After a window its attempts
+		// would be counted from zero.
 		n := (p.keys/10 + c.rng.IntN(p.keys/2)) / len(c.cfg.Sources) * len(c.cfg.Sources)
 		c.h.poison[c.h.sent[n+len(c.cfg.Sources)-1]] = true
 	}
 }
 
-// produce sends what is due when this share of the time is over.
+// produce sends the keys that are due when this share of the time is over.
 func (c *conductor) produce(share float64) {
 	due := min(len(c.queue), int(share*float64(len(c.queue))))
 	keys := map[partition][]uint64{}
@@ -176,7 +177,7 @@ func (c *conductor) produce(share float64) {
 	}
 }
 
-// start has a process in a slot.
+// start starts a process in a slot.
 func (c *conductor) start(s *slot) {
 	c.t.Helper()
 	c.child++
@@ -198,7 +199,8 @@ func (c *conductor) start(s *slot) {
 	}
 }
 
-// say tells a process something; one that has died hears of it when it is started again.
+// say sends a command to the process of a slot. If there is none, start sends the wanted partitions
+// to the next process.
 func (c *conductor) say(s *slot, what string, where partition) {
 	if s.now != nil {
 		_, _ = fmt.Fprintln(s.now.commands, what, where.source, where.part)
@@ -219,7 +221,8 @@ func (c *conductor) drop(s *slot, where partition) {
 	}
 }
 
-// look sees who has died, wakes who has been stopped for long enough, and starts who is due.
+// look removes the processes that have died, wakes those that were stopped for long enough, and
+// starts those that are due.
 func (c *conductor) look() {
 	c.t.Helper()
 	c.backUp()

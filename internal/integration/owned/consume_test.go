@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// tend has a partition, or tries to get it, for as long as it is wanted.
+// tend owns a partition, or tries to acquire it, for as long as it is wanted.
 func (w *worker) tend(ctx context.Context, where partition) {
 	epoch := w.wire.expect(where)
 	for ctx.Err() == nil {
@@ -58,9 +58,9 @@ func (w *worker) release(where partition, o *owned.Ownership, epoch uint64) {
 	}
 }
 
-// expected reports whether Acquire failed because others have the partition, or know more than this
-// process. An InputError means that this process wants a partition back that it is about to
-// release.
+// expected reports whether Acquire failed because another process has the partition, or another
+// partition count, or because data is lost. An InputError means that this process wants a partition
+// back that it is about to release.
 func expected(err error) bool {
 	var held *owned.HeldError
 	var input *dedup.InputError
@@ -91,7 +91,7 @@ type consumer struct {
 	d     *dedup.Deduper
 	seen  *witness
 	lease time.Duration
-	both  bool // ends go together with the next claims
+	both  bool // ends are sent together with the next claims
 
 	next    int64        // the offset to read
 	flushed int64        // what can be committed once all ends are on record
@@ -190,7 +190,7 @@ func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	return c.flush(ctx)
 }
 
-// adapt makes a slow machine claim fewer messages at once: those that do not begin in time are
+// adapt makes a slow machine claim fewer messages at once: messages that do not begin in time are
 // given back, and claimed again.
 func (c *consumer) adapt() {
 	if c.late {
@@ -201,13 +201,13 @@ func (c *consumer) adapt() {
 	c.late = false
 }
 
-// misplaced reports whether a message lies in another partition than its key belongs to.
+// misplaced reports whether a message is in another partition than its key belongs to.
 func (c *consumer) misplaced(m message) bool {
 	return partitionOf(m.key, c.count) != c.where.part
 }
 
-// place says that there are misplaced messages, before each claim of one: on a slow machine a batch
-// may be claimed again for longer than what an earlier call achieved.
+// place calls Misplaced before each claim of a misplaced message. On a slow machine a batch may be
+// claimed again after the effect of an earlier call has ended.
 func (c *consumer) place(of []message) error {
 	if !slices.ContainsFunc(of, c.misplaced) {
 		return nil
@@ -443,8 +443,9 @@ func (c *consumer) flushNow(ctx context.Context) error {
 	return nil
 }
 
-// told handles the results of the ends. An end whose result is unknown is sent again, unless the
-// partition is lost. After a refused end, all messages since the last commit are consumed again.
+// told handles the results of the ends that were sent. An end whose result is unknown is sent
+// again, unless the partition is lost. After a refused end, all messages since the last commit are
+// consumed again.
 func (c *consumer) told(errs []error, sent int64) error {
 	var again []completion
 	var records []record

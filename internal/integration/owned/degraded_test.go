@@ -57,7 +57,7 @@ func damage(c *conductor) {
 			text[at] ^= 1 << c.rng.IntN(8)
 		case 1:
 			text = text[:at]
-		default: // the one of another partition, or an older one
+		default: // a snapshot of another partition, or an older one
 			other, err := os.ReadFile(files[c.rng.IntN(len(files))])
 			if err != nil {
 				continue
@@ -186,7 +186,7 @@ func (s *solo) remove(part string) (n int) {
 }
 
 // TestAmnesia: a partition whose sets are lost, or all of whose data is lost, is refused. Until the
-// loss is noticed, no key that was done is called new. After a Boot the inner store is asked for
+// loss is noticed, no key that was done is called new. After Boot the inner store is asked about
 // every key.
 func TestAmnesia(t *testing.T) {
 	const keys = 300

@@ -14,8 +14,8 @@ import (
 // then tried again.
 type fault func(c *conductor) bool
 
-// kill is SIGKILL. Other processes get some of the partitions of the killed one; the rest waits for
-// its successor.
+// kill is SIGKILL. Other processes get some of the partitions of the killed one; its successor gets
+// the rest.
 func kill(c *conductor) bool {
 	s := c.running()
 	if s == nil {
@@ -144,7 +144,7 @@ func copyTree(c *conductor, from, to string) (n int) {
 	return n
 }
 
-// copyFile replaces a file atomically, and copies the other file's time: it says how long a
+// copyFile replaces a file atomically, and copies the other file's time, which says how long a
 // snapshot is valid.
 func copyFile(from, to string) error {
 	text, err := os.ReadFile(from)

@@ -19,7 +19,7 @@ type run struct {
 	partition partition
 	epoch     uint64
 	attempt   uint32
-	// the claim was given on a filter's word, and no store but the partition's knows of it
+	// a filter called the key new, and only the partition's store has the claim
 	proven  bool
 	claimed int64 // the claim was sent
 	renewed int64 // its last renewal; 0: never
@@ -30,7 +30,7 @@ type run struct {
 	lost    int64 // the mark was refused, or given up; 0: unknown
 }
 
-// over is the time from which the run is not a reason for another run.
+// over is the time at which the mark of the run was answered, refused or given up.
 func (r *run) over() int64 {
 	return cmp.Or(r.acked, r.lost, never)
 }
@@ -101,7 +101,7 @@ type counts struct {
 	saved, loaded                             int // snapshots
 	proven, maybe, unknown                    uint64
 	saturated                                 uint64 // of the unknown, from full filters
-	marks                                     uint64 // seen to be accepted, in turns
+	marks                                     uint64 // in the turns that Redis accepted
 	running                                   int    // effects while their partition was released
 }
 

@@ -11,7 +11,7 @@ import (
 // TestJudgeReasons: each reason excuses only the runs that it caused.
 func TestJudgeReasons(t *testing.T) {
 	judgeRows(t, map[string]row{
-		// Losses because a process stood still.
+		// Losses because a process was stopped.
 		"stopped, and moved elsewhere": {story: func(s *script) {
 			s.stopped(110, 500, 450)
 		}, why: stopped},
@@ -182,8 +182,8 @@ func TestJudgeReasons(t *testing.T) {
 	})
 }
 
-// TestStoryTellsWhoHadThePartition: the story names the owners around each effect of the key, and
-// not only around the first.
+// TestStoryTellsWhoHadThePartition: the story names the owners at the time of each effect of the
+// key, not only of the first.
 func TestStoryTellsWhoHadThePartition(t *testing.T) {
 	s := newScript(t)
 	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 110})
@@ -223,8 +223,8 @@ func (s *script) stopped(from, to, other int64) {
 	s.effect(effect{child: 2, part: 3, key: key, epoch: 20, claimed: other, acked: other + 10})
 }
 
-// givenUp has a process stand still until its lease is over, and refuse its own mark at refused.
-// Then another process is given the partition and runs the key.
+// givenUp has a process stopped until its lease is over, and refuse its own mark at refused. Then
+// another process is given the partition and runs the key.
 func (s *script) givenUp(refused, given int64) {
 	s.grant(1, 0, 10, 50)
 	s.renew(1, 0, 10, 100)

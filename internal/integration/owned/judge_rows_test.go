@@ -57,7 +57,7 @@ func (s *script) renew(child int, part uint16, epoch uint64, at int64) {
 		from: at * ms})
 }
 
-// unjudged is a source whose turns are in none of the rows.
+// unjudged is a source that no row judges.
 const unjudged = 9
 
 // release gives a partition up in good order.

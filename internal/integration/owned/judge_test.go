@@ -130,7 +130,7 @@ func (c *counts) short(of *counts) (missing []string) {
 
 func (v *checkResult) ok() bool { return v.lost+v.doubled+v.stale+v.other == 0 }
 
-// tale is a story that is told only when it is printed: few of many are.
+// tale builds its story only when it is printed, because few are.
 type tale struct {
 	h   *history
 	key uint64
@@ -192,7 +192,7 @@ func (h *history) story(key uint64) string {
 	return b.String()
 }
 
-// near reports whether a partition was given just before, or soon after, a key was claimed there.
+// near reports whether a partition was granted just before, or soon after, a key was claimed there.
 func (h *history) near(key uint64, where partition, g *grant) bool {
 	return slices.ContainsFunc(h.runs, func(r run) bool {
 		return r.key == key && r.partition == where && g.at >= r.claimed-int64(2*time.Second) &&

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// leaving is how many effects run on at most while their partition is released, and leaveTries in
-// how many batches a first one is looked for.
+// At most leaving effects run on while their partition is released. leave looks for them in up to
+// leaveTries batches.
 const leaving, leaveTries = 6, 20
 
 // leave begins some effects that do not end before the partition is released: the next owner has
@@ -68,7 +68,8 @@ func (c *consumer) leaveSome(ctx context.Context, of []message) (begun int, err 
 	return begun, c.flushNow(ctx)
 }
 
-// goOn is an effect that runs on: for less than its lease, or, kept alive, for more.
+// goOn is an effect that runs on after the release: for less than its lease, or, if kept is set,
+// for longer with KeepAlive.
 func (c *consumer) goOn(claim *dedup.Claim, run uint64, kept bool) {
 	lasts := c.lease / 5
 	if kept {

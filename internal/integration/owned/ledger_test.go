@@ -36,8 +36,8 @@ const (
 	// Redis accepted a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed;
 	// from: when it was sent
 	wrote
-	// the filter's answers since the last record: new in key, maybe in epoch, unknown in seq, and
-	// in attempt those of the unknown that came from a full filter
+	// the filter's answers since the last record: new in key, maybe in epoch, unknown in seq;
+	// attempt has how many of the unknown came from a full filter
 	verdicts
 	refused  // a partition could not be acquired for lack of data: part
 	saved    // a snapshot of the filter was written

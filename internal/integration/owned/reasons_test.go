@@ -66,7 +66,7 @@ const (
 	died    = "killed"  // its process died before the mark was answered
 	// another process got the partition, which was not released, before the mark was answered
 	superseded = "superseded"
-	stopped    = "stopped" // its process stood still until its claim or lease had lapsed
+	stopped    = "stopped" // its process was stopped until its claim or lease had lapsed
 	lapsed     = "lapsed"  // its claim or lease lapsed without a stop
 )
 
@@ -198,8 +198,8 @@ func (h *history) succeeded(a, b *run) bool {
 	return g != nil && !ordered && g.child != a.child && b.epoch >= g.epoch
 }
 
-// stopped: a's process stood still when the protection of a's key lapsed, and for longer than a
-// healthy process is without a renewal. A process renews its leases every third of a lease.
+// stopped: a's process was stopped when the protection of a's key lapsed, and for longer than a
+// healthy process goes without a renewal. A process renews its leases every third of a lease.
 func (h *history) stopped(a, b *run, lapse int64) bool {
 	return slices.ContainsFunc(h.pauses, func(p pause) bool {
 		return p.child == a.child && p.from < lapse && lapse < p.to && p.from < b.begun &&

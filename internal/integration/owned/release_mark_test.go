@@ -61,8 +61,8 @@ func (h *heldBack) after(cmds ...redis.Cmder) {
 	}
 }
 
-// TestReleaseMeetsAMark: a mark that Redis has taken while its claim is promoted by a Release has
-// ended its key.
+// TestReleaseMeetsAMark: Redis writes a mark, and Release promotes its claim before the answer is
+// read. The key is done.
 func TestReleaseMeetsAMark(t *testing.T) {
 	s := newSolo(t)
 	h := &heldBack{done: make(chan struct{}), resume: make(chan struct{})}

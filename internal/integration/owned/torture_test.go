@@ -22,7 +22,7 @@ type plan struct {
 	drain        time.Duration // at most, afterwards
 	faults       map[string]int
 	quota        counts
-	row          bool // bench/results/torture.json gets one
+	row          bool // a row is written to bench/results/torture.json
 }
 
 var faults = map[string]fault{
@@ -30,9 +30,9 @@ var faults = map[string]fault{
 	"restore": restore, "raise": raise,
 }
 
-// TestTorture: processes are killed, stopped and woken, partitions handed over and fought for,
-// snapshots restored, counts raised; and every key has its effect once, but for what the
-// documentation says.
+// TestTorture: processes are killed, stopped and woken; partitions are handed over, and acquired by
+// two processes at once; snapshots are restored, and counts raised. Every key has its effect once,
+// except where the documentation says otherwise.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	seed, p, began := seedOf(t), size, time.Now()
@@ -58,7 +58,7 @@ func twoSources(keys int) settings {
 		Failing: 307, Dawdling: 29}
 }
 
-// seedOf is what decides what happens, but not when.
+// seedOf returns the seed, which decides the events, but not their times.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -71,7 +71,7 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// run has it all, up to the end of all processes.
+// run runs the whole plan, up to the end of all processes.
 func (c *conductor) run(p *plan) {
 	c.perform(p)
 	c.encore(p)
@@ -79,7 +79,7 @@ func (c *conductor) run(p *plan) {
 	c.finish()
 }
 
-// perform has the faults, one after another, and sends the messages meanwhile.
+// perform causes the faults, one after another, and sends the messages meanwhile.
 func (c *conductor) perform(p *plan) {
 	score := c.score(p)
 	every := p.during / time.Duration(len(score)+2)
@@ -101,8 +101,8 @@ func (c *conductor) perform(p *plan) {
 	c.produce(1)
 }
 
-// encore has old snapshots restored, and the partitions that they are of handed over, where that
-// has not come of itself: when there are snapshots is not the seed's.
+// encore restores old snapshots, and hands over their partitions. The plan alone may not have done
+// so, because the seed does not decide when snapshots are written.
 func (c *conductor) encore(p *plan) {
 	if p.faults["restore"] == 0 {
 		return
@@ -133,7 +133,7 @@ func (c *conductor) score(p *plan) (score []string) {
 	return score
 }
 
-// drain has everything consumed, with one process for each partition.
+// drain waits until everything is consumed, with one process for each partition.
 func (c *conductor) drain(limit time.Duration) {
 	c.t.Helper()
 	for _, where := range c.partitions() {
@@ -196,7 +196,7 @@ func (c *conductor) finish() {
 	}
 }
 
-// table says what has happened, and what it amounts to.
+// table returns the counts of the run, and its result.
 func (c *conductor) table(v *checkResult) string {
 	n := &c.h.counts
 	var b strings.Builder
@@ -236,7 +236,7 @@ func (h *history) provenRuns() (n int) {
 	return n
 }
 
-// judge reads the ledgers and says what they amount to.
+// judge reads the ledgers and judges them.
 func (c *conductor) judge(seed uint64, quota *counts) *checkResult {
 	c.t.Helper()
 	c.must(c.h.read(c.cfg.Dir))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// batchCall is what a turn brings: the number of its marks and touches, begins as pairs of a field
-// and ids, and ended fields.
+// batchCall is the content of a turn: the number of its marks and touches, begins as pairs of a
+// field and ids, and ended fields.
 type batchCall struct {
 	marks, touches int
 	begins, ended  []any
@@ -26,7 +26,7 @@ func (b *batchCall) args() []any {
 	return append(append(args, b.begins...), b.ended...)
 }
 
-// noted is what is written down when Redis answers a turn.
+// noted returns the records that are written when Redis answers a turn.
 func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 	reply ...any) (all []record) {
 	t.Helper()
@@ -49,14 +49,14 @@ func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 	return all
 }
 
-// answerOf is what head.lua returns: of it only word, epoch and seq are looked at.
+// answerOf is what head.lua returns: wire reads only its word, epoch and seq.
 func answerOf(word string) []any {
 	return []any{word, int64(1), int64(0), int64(0), int64(0), int64(0), int64(99), int64(0),
 		int64(12), int64(0), int64(0), int64(0), int64(0), ""}
 }
 
-// TestWireSeesEveryTurn: whatever an accepted turn carries, it is written down with the epoch that
-// it named, or nothing would tell that a mark was taken from an old one.
+// TestWireSeesEveryTurn: whatever an accepted turn carries, it is recorded with the epoch that it
+// named. Otherwise a mark that was accepted under an old epoch would not be seen.
 func TestWireSeesEveryTurn(t *testing.T) {
 	for name, turn := range map[string]batchCall{
 		"marks":   {marks: 3},

@@ -18,8 +18,8 @@ import (
 )
 
 // wire records the answers of Redis to the scripts of owned partitions, between the client and the
-// package, so the verdict does not depend on what the package believes. It recognizes each script
-// by the words of its answer.
+// package, so the result does not depend on what the package believes. It recognizes each script by
+// the words of its answer.
 type wire struct {
 	ledger *ledger
 	prefix []string // by source

@@ -56,7 +56,7 @@ const (
 	secret   = "sixteen bytes and some more"
 )
 
-// TestMain runs a process of the torture where the environment says so.
+// TestMain runs a process of the torture if the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -221,7 +221,7 @@ func (w *worker) filtered(e dedup.Event) {
 	}
 }
 
-// report writes down what the filters have said, as long as ctx lasts.
+// report records the filters' answers until ctx ends.
 func (w *worker) report(ctx context.Context, done chan<- struct{}) {
 	defer close(done)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -276,7 +276,7 @@ func (w *worker) want(ctx context.Context, where partition) {
 	w.tends.Go(func() { w.tend(ctx, where) })
 }
 
-// close ends in good order.
+// close releases everything in good order.
 func (w *worker) close() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -66,8 +66,8 @@ func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {
 }
 
 // TestKilledAfterMarkIrreversible: a process that dies by SIGKILL after MarkIrreversible, before or
-// after its payment, leaves a key that nobody runs again before the bank has been asked; and every
-// payment is made once.
+// after its payment, leaves a key that runs again only after the bank was asked. Every payment is
+// made once.
 func TestKilledAfterMarkIrreversible(t *testing.T) {
 	if task := os.Getenv(payChild); task != "" {
 		payAndHang(t, task)

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestClockThatJumps steps the clock of a real server: each step is told, and none that is not
-// there.
+// TestClockThatJumps steps the clock of a real server: each step is reported once, and nothing else
+// is.
 func TestClockThatJumps(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisClock)

@@ -37,8 +37,8 @@ func advised(t *testing.T, addrs []string) *redis.ClusterClient {
 	return impatiently(t, addrs, time.Second)
 }
 
-// impatiently returns a client that asks where slots are every so often, and waits for a node for
-// as long.
+// impatiently returns a client that asks where the slots are at intervals of wait, and waits for a
+// node for that long.
 func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.ClusterClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -48,7 +48,7 @@ func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.Cluste
 	return client
 }
 
-// id is what the Cluster calls a node, which counts from 1.
+// id returns the Cluster's ID of a node. Nodes count from 1.
 func (c *cluster) id(t *testing.T, node int) string {
 	t.Helper()
 	id, err := c.nodes[node-1].Do(t.Context(), "CLUSTER", "MYID").Text()
@@ -113,8 +113,8 @@ func (c *cluster) redirections(t *testing.T) map[string]int {
 	return sums
 }
 
-// move moves slots from a master to another, each with its keys. redis-cli does one after
-// the other; some at a time are on the move for longer, so that more calls meet them.
+// move moves slots from a master to another, each with its keys. redis-cli moves one after the
+// other. Here 250 at a time are on the move, which takes longer, so that more calls meet them.
 func (c *cluster) move(t *testing.T, slots []int, from, to int) {
 	t.Helper()
 	fromID, toID := c.id(t, from), c.id(t, to)
@@ -124,7 +124,8 @@ func (c *cluster) move(t *testing.T, slots []int, from, to int) {
 		for _, slot := range part {
 			c.migrate(t, slot, from, to)
 		}
-		// First the new owner: in between nobody else may believe to be it.
+		// The new owner comes first: until all nodes know it, no other node may believe that it
+		// owns the slot.
 		for _, node := range append([]int{to, from}, c.otherMasters(from, to)...) {
 			c.set(t, node, part, "NODE", toID)
 		}

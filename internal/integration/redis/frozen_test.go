@@ -42,7 +42,7 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 		t.Run(freeze.name, func(t *testing.T) {
 			t.Parallel()
 			f := freeze.of(t)
-			f.timeout = min(freeze.lease/2, 2*time.Second) // a batch may need one on a busy machine
+			f.timeout = min(freeze.lease/2, 2*time.Second) // a busy machine may need that
 			races, _ := f.thaw(t, freeze.lease, freeze.outlasts)
 			for _, r := range races {
 				t.Run(r.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ type frozen struct {
 	least, most int
 	// election is the time from the freeze until promote returned.
 	election time.Duration
-	// timeout is the StoreTimeout of the other worker; 0: one that recovers soon.
+	// timeout is the StoreTimeout of the other worker; 0 means 200 ms.
 	timeout time.Duration
 }
 
@@ -131,7 +131,7 @@ type race struct {
 	layout
 	late  func() map[string]driver.Outcome // the answers of the frozen node
 	taken []string                         // the keys won at its successor
-	most  int                              // how many that may be
+	most  int                              // how many keys it may win
 }
 
 // thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also

@@ -157,8 +157,8 @@ func release(t *testing.T, d *dedup.Deduper, claims []*dedup.Claim) {
 	}
 }
 
-// refused claims n new keys in a batch and a few one by one, and requires an error for each
-// that gives the reason.
+// refused claims n new keys in a batch and a few one by one, and requires for each an error that
+// gives the reason.
 func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	t.Helper()
 	wantFullError := func(err error) {

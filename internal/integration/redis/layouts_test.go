@@ -34,12 +34,13 @@ var layouts = []layout{
 
 func seenOnly(c *dedup.Config) { c.SeenOnly = true }
 
-// members are the options of the layout that keeps finished keys in sets. window is that of
-// every Deduper of these tests; the keys expected are about what a load comes to.
+// members are the options of the layout that keeps finished keys in sets. window is that of every
+// Deduper of these tests. A load has about as many keys as are expected.
 var members = redisadapter.Options{Layout: redisadapter.Compact,
 	Secret: []byte("a secret of these tests"), Window: window, ExpectedKeys: 20_000}
 
-// window of every Deduper: the layout that keeps finished keys in sets has one for all.
+// window is that of every Deduper, because the layout that keeps finished keys in sets has one
+// window for all.
 const window = time.Hour
 
 // eachLayout runs test as a subtest for every layout, all at the same time.
@@ -53,7 +54,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, l layout)) {
 	}
 }
 
-// deduper is what this layout makes of a client and a configuration.
+// deduper returns a Deduper of this layout, with a client and a configuration.
 func (l layout) deduper(t *testing.T, client redis.UniversalClient,
 	cfg dedup.Config) *dedup.Deduper {
 	t.Helper()

@@ -108,7 +108,7 @@ func (l *load) start(t *testing.T, workers int) {
 			for n := 0; backoff.Sleep(ctx, l.pace) == nil; n++ {
 				key := fmt.Sprintf("%d-%d", w, n)
 				if l.crash > 0 && n%l.crash == 0 {
-					l.wg.Go(func() { l.deliver(t.Context(), key, true) }) // it takes a lease
+					l.wg.Go(func() { l.deliver(t.Context(), key, true) }) // waits for a lease
 					continue
 				}
 				l.deliver(t.Context(), key, false)

@@ -2,8 +2,8 @@
 
 package redis_test
 
-// All slots of a master but one: an emptied master becomes a replica, and two masters
-// cannot vote for a promotion.
+// moves is all slots of a master except one. A master without slots would become a replica, and the
+// two others could not vote for a promotion.
 const (
 	others      = 1_000_000 // keys among which uncertain ones are looked for
 	moves       = 5460

@@ -20,8 +20,8 @@ import (
 const recovery = 10 * time.Second
 
 // TestMasterDies kills, or freezes, a master while messages are delivered. It is replaced
-// in time, nothing is lost, and a call takes no longer than its budget although pooled
-// connections lead to a server that says nothing.
+// in time, nothing is lost, and a call takes no longer than its budget although pooled connections
+// lead to a server that does not answer.
 func TestMasterDies(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {
@@ -66,7 +66,7 @@ func probe(t *testing.T, client redis.UniversalClient) *dedup.Deduper {
 	return layouts[0].deduper(t, client, cfg)
 }
 
-// recovered waits until fresh keys are won, of which every master has some.
+// recovered waits until fresh keys can be claimed at every master.
 func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 	t.Helper()
 	round := 0

@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// impatient configures a Deduper that gives up soon, patient any other one.
+// impatient configures a Deduper that gives up soon, patient one that waits for longer.
 var (
 	impatient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second,
 		StoreTimeout: 300 * time.Millisecond}

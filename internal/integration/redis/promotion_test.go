@@ -32,8 +32,8 @@ func startPair(t *testing.T) *pair {
 	p.client = single(t, &redis.Options{
 		Addr: "primary.example:6379", DialTimeout: time.Second, ReadTimeout: time.Second,
 		DialerRetries: 1,
-		// The name is looked up with every connection; those of before are closed by the
-		// server's death, or soon by their age.
+		// The name is looked up for every connection. Older connections are closed when their
+		// server dies, or soon because of their age.
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dial.DialContext(ctx, network, p.Addrs[p.target.Load()])
 		},
@@ -73,8 +73,8 @@ func (p *pair) replicated(t *testing.T) {
 const crashes = 50
 
 // TestPromotionOfAReplica kills the primary of a pair while messages are delivered, and has
-// an operator promote its replica. Replication does not wait for anybody, so records that were
-// acknowledged just before may be gone: their messages would run again, and none is lost.
+// an operator promote its replica. The primary does not wait for its replica, so records that were
+// acknowledged just before may be gone: their messages would run again. No message is lost.
 func TestPromotionOfAReplica(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -90,7 +90,7 @@ func TestPromotionOfAReplica(t *testing.T) {
 }
 
 // TestSentinel kills the primary, or has it exchanged for its replica, while messages are
-// delivered. Nobody is told but by Sentinel.
+// delivered. Clients learn of it only from Sentinel.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {

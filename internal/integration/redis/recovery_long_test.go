@@ -24,8 +24,8 @@ import (
 // goroutines does not grow with the outage, no effect begins, and no acknowledged message is
 // forgotten. From 5 s after the store is back, its throughput is at least nine tenths of the one
 // before. A machine's throughput varies by more than a tenth from second to second. So the
-// throughput before and after is compared with the same load on a store that was never out, in turn
-// with it. That needs a machine that does nothing else.
+// throughput before and after is compared with that of the same load on a store that was never out.
+// The two loads run in turn. The test needs a machine that does nothing else.
 func TestOutageOfHalfAMinute(t *testing.T) {
 	const outage, within, over, callers, goal = 30 * time.Second, 5 * time.Second,
 		20 * time.Second, 64, 0.90
@@ -62,8 +62,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 				healed := time.Now()
 				steady(t, server)
 				f.pause()
-				// In turn from here on: otherwise keys that only one of the stores has would be
-				// rehashed in that one alone.
+				// The two loads run in turn from here on. Otherwise one store would have more keys,
+				// and would rehash alone.
 				f.beside(twin, within-time.Since(healed).Round(time.Second))
 				after := f.beside(twin, over)
 				f.stop()

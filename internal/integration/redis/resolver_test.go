@@ -30,7 +30,7 @@ const (
 	doomedLease = 2 * time.Second
 )
 
-// gateway is a downstream that counts payments by idempotency key, in a Redis of its own keys.
+// gateway is a downstream that counts payments by idempotency key, under its own keys in Redis.
 type gateway struct {
 	client *redis.Client
 	key    string
@@ -179,8 +179,8 @@ func (c cell) crowd(t *testing.T) {
 	}
 }
 
-// inFlight begins attempts that go on until the function is called: past their point of no return,
-// and before it.
+// inFlight begins attempts that run until end is called, half of them past their point of no
+// return.
 func (c cell) inFlight(t *testing.T, d *dedup.Deduper) (end func()) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -225,7 +225,8 @@ func uncertainKeys(t *testing.T, store *redisadapter.Store) map[driver.ID]bool {
 	}
 }
 
-// resolve runs three resolvers, each as a process of its own has it, until nothing is uncertain.
+// resolve runs three resolvers, each with a store of its own as in three processes, until no key is
+// uncertain.
 func (c cell) resolve(t *testing.T, g *gateway) (sum resolver.Resolved) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,8 +2,8 @@
 
 package redis_test
 
-// How many slots move, and how many calls must have met one on the move; the build tag
-// long has more.
+// moves is how many slots move, enoughAsked how many calls must have met one of them on the move.
+// With the build tag long there are more.
 const (
 	others      = 20_000 // keys among which uncertain ones are looked for
 	moves       = 200

@@ -103,8 +103,8 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 }
 
 // TestMariaDBEffectCommits: some statements of MySQL commit the open transaction (TRUNCATE, most
-// DDL). Then the mark is committed, and the later writes of the effect are not. The key must not
-// pass for a duplicate of itself.
+// DDL). Then the mark is committed, and the later writes of the effect are not. Do must return an
+// error, and must not take the key for a duplicate of itself.
 func TestMariaDBEffectCommits(t *testing.T) {
 	s := newShop(t, mariadb())
 	staging := s.table + "_staging"
@@ -128,7 +128,7 @@ func TestMariaDBEffectCommits(t *testing.T) {
 		func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
 	assert.True(t, dedup.IsPermanent(err), "%v", err)
 	assert.ErrorContains(t, err, "committed by itself")
-	// An error that passes ends the attempt afterwards.
+	// Afterwards the effect also returns an error that can be retried.
 	_, err = s.marks.Do(t.Context(), s.db, "deadlock", func(ctx context.Context, tx *sql.Tx) error {
 		return errors.Join(effect(ctx, tx, "deadlock"), &mysql.MySQLError{Number: 1213})
 	})
@@ -145,9 +145,9 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	assert.ErrorContains(t, err, "committed by itself")
 }
 
-// TestMariaDBLeftOpen: on such a connection, a query outside of a transaction leaves a transaction
-// open, and MariaDB then refuses to choose an isolation level (1568). The next transaction begins
-// anyway, as one without a level does.
+// TestMariaDBLeftOpen: on a connection with autocommit off, a query outside of a transaction leaves
+// one open, and MariaDB then refuses to choose an isolation level (1568). The next call begins its
+// transaction anyway, as it would without a level.
 func TestMariaDBLeftOpen(t *testing.T) {
 	s := newShop(t, mariadb(), func(c *sqladapter.Config) {
 		c.Window, c.Isolation = time.Minute, sql.LevelReadCommitted

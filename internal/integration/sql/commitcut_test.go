@@ -51,8 +51,8 @@ func cutIn(round int) commitcut.Cut {
 	return commitcut.Cut{How: how, Bytes: round/2 + 1}
 }
 
-// A method has the effects of a batch, and repeats until it succeeds. first reports that the
-// transaction which ended well also had the effects.
+// A method delivers a batch, and repeats until it succeeds. first reports whether the attempt that
+// succeeded also ran the effects.
 type method struct {
 	name string
 	size int

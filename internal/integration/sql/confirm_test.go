@@ -36,7 +36,7 @@ func (s *shop) mark(t *testing.T, message string) (*sql.Tx, sqladapter.Mark) {
 	return tx, mark
 }
 
-// TestConfirm: each answer, and none of them leaves a mark behind.
+// TestConfirm gets each answer of Confirm. Confirm leaves no mark behind.
 func TestConfirm(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -176,13 +176,13 @@ func lateMariaDB(t *testing.T) *lateCommit {
 			return count(`SELECT count(*) FROM information_schema.processlist WHERE info = 'COMMIT' AND state LIKE 'Waiting%'`)
 		},
 		waiting: func() bool {
-			// Not innodb_trx, which is renewed only for those who ask seldom.
+			// Not innodb_trx: InnoDB does not refresh it while it is read often.
 			return count(`SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'`)
 		},
 	}
 }
 
-// TestConfirmUndecided: a wait that is cut short answers nothing.
+// TestConfirmUndecided: a call of Confirm that stops waiting returns Undecided and an error.
 func TestConfirmUndecided(t *testing.T) {
 	for name, e := range map[string]engine{"postgres": postgres("cache_statement"),
 		"mariadb": mariadb()} {

@@ -47,7 +47,7 @@ func TestKilledBackend(t *testing.T) {
 // half of those while its COMMIT is under way, when nobody can know how it ends.
 func TestStormOfKills(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
-		admin := e.open(t) // before the shop, so that it outlives it
+		admin := e.open(t) // opened before the shop, so that it is closed after it
 		s := newShop(t, e)
 		all := messages(20)
 		var kills, failures atomic.Int64

@@ -156,8 +156,8 @@ func TestEffectEndsItsTransactionByMethod(t *testing.T) {
 	})
 }
 
-// Do recognizes COMMIT as text by the mark that it leaves. A ROLLBACK as text looks like one of the
-// database, after which Do runs everything again.
+// Do recognizes COMMIT as text by the mark that it leaves. A ROLLBACK as text looks like a rollback
+// by the database, after which Do runs everything again.
 func TestEffectEndsItsTransactionByText(t *testing.T) {
 	for name, s := range map[string]*shop{"mariadb": newShop(t, mariadb()),
 		"OpenSQLite": endedShop(t, sqladapter.OpenSQLite)} {
@@ -300,7 +300,7 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 			})
 		assert.ErrorIs(t, err, dedup.ErrInFlight)
 	})
-	// with the same key: a transfer between two of them
+	// the same key in two databases: a transfer between them
 	t.Run("another database", func(t *testing.T) {
 		one, two := newShop(t, sqlite()), newShop(t, sqlite())
 		_, err := one.marks.Do(t.Context(), one.db, "m",
@@ -308,7 +308,7 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 				_, err := one.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error {
 					return nil
 				})
-				// it has a name of its own there, and is asked
+				// the table of two has another name: the error shows that Do has asked the database
 				assert.ErrorContains(t, err, "no such table")
 				_, err = two.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error {
 					return nil

@@ -30,7 +30,7 @@ func ownErrors() map[string]error {
 	}
 }
 
-// wantOnce checks what came of an effect that has failed by itself.
+// wantOnce checks that an effect with an error of its own ran once, and that Do returned the error.
 func wantOnce(t *testing.T, runs int, err, own error) {
 	t.Helper()
 	assert.Equal(t, 1, runs, "runs of the effect")
@@ -90,8 +90,9 @@ func TestAnEffectsOwnErrorIsNoLostConnection(t *testing.T) {
 	})
 }
 
-// Prevents: such an error is believed never, and an effect whose transaction has really lost its
-// connection is not run again. It returns what a layer of its own has made of the loss.
+// Prevents: Do takes such an error for the effect's own although the transaction has lost its
+// connection, and does not run the effect again. The effect returns the error of a layer of its
+// own.
 func TestAnEffectWhoseConnectionIsLostRunsAgain(t *testing.T) {
 	kill := map[string]string{
 		"postgres/cache_statement": `SELECT pg_terminate_backend(pg_backend_pid())`,

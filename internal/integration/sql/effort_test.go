@@ -12,7 +12,7 @@ const (
 	cutRounds        = 36 // of each way to mark, on each engine and in each mode
 	stormRotations   = 20
 	mariadbRotations = 6
-	killedBeforeEach = false // statement: for the database it is after the one before
+	killedBeforeEach = false // statement: the same as after the one before
 	stormControls    = false // rows that show what the storm does to marks that lack a guard
 )
 

@@ -32,7 +32,7 @@ type engine struct {
 	open    func(t *testing.T) *sql.DB
 	// pgx has the runners of a shop, and the fences of a till, in transactions of pgx.
 	pgx bool
-	// retention of the marks; Generations have a window of an hour unless a test says else.
+	// retention of the marks; Generations have a window of an hour unless a test sets another.
 	retention sqladapter.Retention
 }
 
@@ -70,13 +70,13 @@ func postgresURL(t *testing.T, base, mode string) string {
 	require.NoError(t, err)
 	q := u.Query()
 	q.Set("default_query_exec_mode", mode)
-	q.Set("deadlock_timeout", "10ms") // is a second as shipped, and all the time a deadlock costs
+	q.Set("deadlock_timeout", "10ms") // is 1 s by default, and a deadlock would last as long
 	u.RawQuery = q.Encode()
 	return u.String()
 }
 
-// mariadb reads double quotes as the others do, so that the statements of the tests are one
-// text for all. Those of sqladapter do not depend on it.
+// mariadb reads double quotes as the other engines do, so that the tests can use one text for all
+// engines. The statements of sqladapter do not depend on it.
 func mariadb() engine {
 	return engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
 		return openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil))
@@ -241,8 +241,8 @@ func (s *shop) effect(ctx context.Context, tx execTx, message string) error {
 	return err
 }
 
-// deliver is one delivery of a message by the book: begin, mark, effect, commit.
-// beforeCommit may be nil.
+// deliver is one delivery of a message as documented: begin, mark, effect, commit. beforeCommit may
+// be nil.
 func (s *shop) deliver(ctx context.Context, message string,
 	beforeCommit func(tx *sql.Tx)) (first bool, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.level})

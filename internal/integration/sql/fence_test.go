@@ -182,8 +182,8 @@ func (s *till) advance(p sqladapter.Position, from, to int64) (sqladapter.Advanc
 	return got, tx.Commit()
 }
 
-// TestFenceApart: a recreated topic, another group, and a name that only a collation would take
-// for the same each have their own position.
+// TestFenceApart: a recreated topic, another group, and a name that is the same only to a collation
+// each have their own position.
 func TestFenceApart(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
@@ -268,8 +268,8 @@ func TestFenceZombies(t *testing.T) {
 	})
 }
 
-// TestFenceWaits: a second owner gets no answer before the first transaction has ended, and then
-// the right one.
+// TestFenceWaits: a second owner waits until the first transaction has ended, and then gets the
+// right answer.
 func TestFenceWaits(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
@@ -371,7 +371,7 @@ func TestFenceLevels(t *testing.T) {
 				s := newTill(t, e, func(c *sqladapter.FenceConfig) { c.Isolation = level })
 				_, err := s.once(payments(1), 0, 10)
 				require.NoError(t, err)
-				aside := s.ledger + "_aside" // InnoDB locks what it reads when it is to serialize
+				aside := s.ledger + "_aside" // at SERIALIZABLE, InnoDB locks the rows that it reads
 				s.exec(`CREATE TABLE ` + aside + ` (pos bigint NOT NULL)`)
 				defer s.exec(`DROP TABLE ` + aside)
 				late := s.begin(level)

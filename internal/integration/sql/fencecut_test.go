@@ -12,8 +12,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// A fenceWay has the effects of a span, as often as it takes. Offset 0 of its position stands at
-// base in the ledger.
+// A fenceWay delivers a span until it succeeds. The ledger has offset 0 of its position as base.
 type fenceWay struct {
 	name string
 	do   func(s *till, p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error)
@@ -21,8 +20,9 @@ type fenceWay struct {
 
 var fenceWays = []fenceWay{{"Do", (*till).byDo}, {"AdvanceTx", (*till).byTheBook}}
 
-// TestFenceCommitCut is TestCommitCut for positions: whoever runs a span again, or has Do do it,
-// finds its own fence where COMMIT has arrived, and has the effects where it has not.
+// TestFenceCommitCut is TestCommitCut for positions. A span whose COMMIT was cut is run again, by
+// Do or by its caller. If COMMIT has arrived, this run finds the moved fence; if not, it has the
+// effects.
 func TestFenceCommitCut(t *testing.T) {
 	for _, e := range cuttables(someModes) {
 		t.Run(e.name, func(t *testing.T) {

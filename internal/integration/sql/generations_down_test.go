@@ -71,7 +71,7 @@ func (s *shop) waitForDrop(ctx context.Context, table string) {
 		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return
 		}
-		// An error here shows in nextGeneration: Rotate is canceled before it has sealed.
+		// After an error, Rotate is canceled before it has sealed, which nextGeneration reports.
 		err := s.db.QueryRowContext(ctx,
 			`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)`,
 			table).Scan(&waiting)

@@ -20,8 +20,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestHangingTransaction: one that has marked and does not end keeps its generation open. The
-// others are held up while a rotation waits for its lock, and only then.
+// TestHangingTransaction: a transaction that has marked and does not end keeps its generation open.
+// Other transactions wait only while a rotation waits for its lock.
 func TestHangingTransaction(t *testing.T) {
 	s := newShop(t, inGenerations(postgres("cache_statement")))
 	hanging := begin(t, s.db, sql.LevelDefault)
@@ -30,8 +30,8 @@ func TestHangingTransaction(t *testing.T) {
 	s.windowPassed(t, 1)
 	s.wantFirst(t, "due", true)
 
-	// The last try waits for 400 ms, the rest is for a slow machine. One that is slower than that
-	// makes the same marks fast another time.
+	// Rotate waits for 400 ms at most in its last try; the other second is for a slow machine. A
+	// machine that is too slow for this limit gets another round, for up to a minute.
 	for began := time.Now(); ; {
 		made, worst := s.besideRotate(t)
 		if made >= 20 && worst <= 400*time.Millisecond+time.Second {
@@ -47,7 +47,7 @@ func TestHangingTransaction(t *testing.T) {
 	s.wantFirst(t, "hanging", false)
 }
 
-// besideRotate calls Rotate, which does not get its lock, and marks all the while. It answers how
+// besideRotate calls Rotate, which does not get its lock, and marks all the while. It returns how
 // many marks were made, and how long the slowest took.
 func (s *shop) besideRotate(t *testing.T) (made int, worst time.Duration) {
 	t.Helper()
@@ -84,7 +84,8 @@ func (s *shop) besideRotate(t *testing.T) (made int, worst time.Duration) {
 	return made, worst
 }
 
-// newFaultyRotator rotates over a connection with a name of its own, which a teller listens to.
+// newFaultyRotator returns a shop whose sessions have a name of their own, and that name. Its
+// statements pass through intercept.
 func newFaultyRotator(t *testing.T, s *shop, intercept interceptor) (rotator *shop, name string) {
 	t.Helper()
 	name = servertest.Prefix(t)
@@ -99,7 +100,8 @@ func newFaultyRotator(t *testing.T, s *shop, intercept interceptor) (rotator *sh
 }
 
 // TestRotatorKilled: the session of a rotator is ended before and after each of its statements.
-// Either it has rotated or it has not; marks go on, and the next call finishes the job.
+// Either it has rotated or it has not. Workers can still mark, and the next call of Rotate finishes
+// the job.
 func TestRotatorKilled(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, inGenerations(postgres("cache_statement")))

@@ -97,9 +97,9 @@ func (s *shop) wantFinished(t *testing.T) {
 	s.wantTables(t, 0)
 }
 
-// whileRenaming calls Rotate and, when its RENAME waits for a lock, then. It answers Rotate's
-// error, once a try has failed after that. RENAME waits for a second at a time: on a slow machine
-// nobody may have seen it before Rotate has given up, and Rotate is called again.
+// whileRenaming calls Rotate and, when its RENAME waits for a lock, then. Once a RENAME has failed
+// after that, it returns Rotate's error. A RENAME waits for one second: on a slow machine Rotate
+// may give up before waitForRename has seen it, and is then called again.
 func (s *shop) whileRenaming(t *testing.T, then func()) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -225,7 +225,7 @@ func TestMariaDBRotatorKilled(t *testing.T) {
 		err = s.marks.SaveResultTx(t.Context(), hanging, "more",
 			[]byte("receipt"))
 		assert.NoError(t, err)
-		// between two calls it is another
+		// the session of RENAME may have changed since the query
 		poll(t, "the session of RENAME to be killed", func() bool {
 			_, err := s.db.ExecContext(t.Context(), fmt.Sprint(`KILL `, s.waitForRename(t)))
 			return err == nil

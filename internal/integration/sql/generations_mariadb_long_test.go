@@ -70,8 +70,8 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 	assert.GreaterOrEqual(t, sealed, crashes, "rotations: too few to be hit")
 }
 
-// TestMariaDBBytesPerKey: what a mark costs on disk, of a million marks made in batches of 256,
-// and what it costs to be rid of them.
+// TestMariaDBBytesPerKey: the bytes on disk of a mark, of a million marks made in batches of 256,
+// and the time to delete them.
 func TestMariaDBBytesPerKey(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		t.Run(e.name, func(t *testing.T) {

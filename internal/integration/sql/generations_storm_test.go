@@ -36,8 +36,8 @@ type storm struct {
 
 // stormSpeech has the statements of a storm.
 type stormSpeech struct {
-	// window is as short as rotations allow: each key is delivered on both sides of several. One
-	// of MariaDB makes four tables and as many files.
+	// window is as short as rotations allow, so each key is delivered before and after several of
+	// them. A rotation of MariaDB makes four tables and four files.
 	window    time.Duration
 	rotations int64
 	columns   string // of the ledger
@@ -96,7 +96,7 @@ func TestRotationStorm(t *testing.T) {
 			sql.LevelReadCommitted, true},
 	} {
 		if tt.doubles && !stormControls {
-			// a double takes luck, and minutes; mutants show that this test sees one
+			// a doubled effect may take minutes; mutants show that this test sees one
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (s *shop) open(generation int) string {
 	return s.relation(fmt.Sprintf("_g%d_open", generation))
 }
 
-// turn is the name of another table of a rotation in MySQL. All are cut in the same way.
+// turn is the name of another table of a rotation in MySQL. All names are cut in the same way.
 func (s *shop) turn(suffix string) string {
 	const longest = "_sealed_results"
 	return `"` + strings.TrimSuffix(sqlname.Derive(s.table, longest), longest) + suffix + `"`
@@ -140,7 +140,7 @@ func (s *shop) rotated(ctx context.Context) (sealed bool, err error) {
 	return sealed, err
 }
 
-// wantFirst delivers a message, again when a rotation has come in between.
+// wantFirst delivers a message, and delivers it again if a rotation has come in between.
 func (s *shop) wantFirst(t *testing.T, message string, want bool) {
 	t.Helper()
 	first, err := s.redeliver(t.Context(), message)

@@ -88,8 +88,8 @@ func (tr *trial) at(t *testing.T, level sql.IsolationLevel) func(context.Context
 func (tr *trial) disturbances() []string {
 	table := `"` + tr.table + `"`
 	if tr.dialect == sqladapter.MySQL {
-		// Not OPTIMIZE TABLE: MariaDB has statements wait for it that hold locks of rows, and sees
-		// no deadlock. These are marks that the walk is about to delete.
+		// Not OPTIMIZE TABLE: statements of MariaDB that hold row locks wait for it, and the server
+		// does not see the deadlock. The UPDATE changes marks that the walk is about to delete.
 		return []string{`UPDATE ` + table + ` SET created_at = created_at + 1 ORDER BY id LIMIT 100`}
 	}
 	return []string{`VACUUM ` + table, `CLUSTER ` + table + ` USING "` + tr.table + `_pkey"`,

@@ -88,8 +88,8 @@ func TestIDTimeRefusesAnotherForm(t *testing.T) {
 	})
 }
 
-// TestIDTimeMigrates: marks from before the form was on record are digests, and an empty table is
-// for whoever migrates it. The way down and up again does not forget it.
+// TestIDTimeMigrates: marks from before the form was on record are digests, and an empty table gets
+// the form of the Ledger that migrates it. Migrating down and up again keeps the form.
 func TestIDTimeMigrates(t *testing.T) {
 	forEachIDEngine(t, func(t *testing.T, e engine) {
 		for name, tt := range map[string]struct {
@@ -122,8 +122,8 @@ func TestIDTimeMigrates(t *testing.T) {
 	})
 }
 
-// TestIDTimeOfWrongClocks: a mark expires by when it was made. An id that claims to
-// be of the past or the future stays for its window, and goes after it.
+// TestIDTimeOfWrongClocks: a mark expires a window after it was made. An id that claims to be of
+// the past or the future stays for its window, and is deleted after it.
 func TestIDTimeOfWrongClocks(t *testing.T) {
 	forEachIDEngine(t, func(t *testing.T, e engine) {
 		s := newWalkOf(t, e, withUUIDv7)
@@ -206,7 +206,7 @@ func TestIDTimeWalkIsPaced(t *testing.T) {
 }
 
 // TestIDTimeErrorsNameTheKey: a foreign id is refused without a transaction, alone and in a batch,
-// whose other keys are had.
+// whose other keys are marked.
 func TestIDTimeErrorsNameTheKey(t *testing.T) {
 	forEachIDEngine(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, withUUIDv7)

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestIsolation: what the loser of a race is told at each level of PostgreSQL. Above
-// READ COMMITTED it has to begin again, and then learns the truth.
+// TestIsolation: the answer that the loser of a race gets at each level of PostgreSQL. Above READ
+// COMMITTED it has to begin again, and then gets the right answer.
 func TestIsolation(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,

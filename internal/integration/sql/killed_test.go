@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// victimTask is the variable in which a child process finds what it is to die of.
+// victimTask is the environment variable that passes a victim to its process, as JSON.
 const victimTask = "ONCEWARD_TEST_SQL_VICTIM"
 
 // victim is a process that delivers one batch and kills itself at a statement.
@@ -161,7 +161,7 @@ func idOf(t *testing.T, message string) driver.ID {
 	return id
 }
 
-// again redelivers, also where one of the batch was done before.
+// again redelivers a batch. In a batch of several, the message in the middle was done before.
 func (s *shop) again(t *testing.T, w method, batch []string) (first bool, err error) {
 	if w.size == 1 {
 		return w.do(s, t.Context(), batch)
@@ -175,8 +175,8 @@ func (s *shop) again(t *testing.T, w method, batch []string) (first bool, err er
 	return marks[0].First(), nil
 }
 
-// rehearse runs the victim in this process, where it survives, and returns what it says to
-// the database.
+// rehearse runs the victim in this process, where it survives, and returns the steps that it sends
+// to the database.
 func (v victim) rehearse(t *testing.T) (steps []string) {
 	t.Helper()
 	s := v.shop(t, func(what string, do func() error) error {
@@ -221,7 +221,8 @@ func (s *shop) once(ctx context.Context, v victim) (err error) {
 	return err
 }
 
-// run waits for the victim's death, and returns when that was by its own words.
+// run waits for the victim's death, and returns what the victim printed: when it died, and the
+// step.
 func (v victim) run(t *testing.T) (last string) {
 	t.Helper()
 	task, err := json.Marshal(v)
@@ -256,7 +257,7 @@ func beVictim(t *testing.T, task string) {
 		case "before":
 			die()
 		case "during":
-			// Most statements take less; the rest of them is the next step.
+			// A statement may take less; then the process dies after it.
 			time.AfterFunc(rand.N(500*time.Microsecond), die)
 			_ = do()
 		case "after":

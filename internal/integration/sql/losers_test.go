@@ -91,9 +91,9 @@ func (s *shop) win(t *testing.T, tx *sql.Tx, batch []string) {
 	require.NoError(t, s.effectOf(t.Context(), tx, batch))
 }
 
-// TestOldSnapshot is TestIsolation for MariaDB: a loser that has read before the winner came
-// still learns the truth, although it cannot see it with a plain SELECT. With snapshots that
-// are isolated, which newer versions have by default, it is sent back to BEGIN.
+// TestOldSnapshot is TestIsolation for MariaDB: a loser that has read before the winner committed
+// still gets the right answer, although a plain SELECT does not show it the mark. With
+// innodb_snapshot_isolation, the default of newer versions, it has to begin again.
 func TestOldSnapshot(t *testing.T) {
 	for _, isolated := range []string{"OFF", "ON"} {
 		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted,
@@ -131,8 +131,8 @@ func TestOldSnapshot(t *testing.T) {
 	}
 }
 
-// waitForLosers returns when n sessions wait for a lock on the marks. SQLite does not tell: its
-// losers wait in BEGIN, or are about to.
+// waitForLosers returns when n sessions wait for a lock on the marks. SQLite does not report this:
+// its losers wait in BEGIN, or soon will.
 func (s *shop) waitForLosers(t *testing.T, n int) {
 	t.Helper()
 	if query := waiting[s.dialect]; query != "" {
@@ -149,8 +149,7 @@ func (s *shop) waitForLosers(t *testing.T, n int) {
 // waiting counts the sessions that wait for a lock in a statement like the argument.
 var waiting = map[sqladapter.Dialect]string{
 	sqladapter.Postgres: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE ?`,
-	// innodb_trx would tell, but is not brought up to date while somebody reads it ten times a
-	// second. So this counts INSERTs of which nothing is heard for a while: MySQL counts in
-	// seconds.
+	// innodb_trx would show it, but is not refreshed while it is read ten times a second. So this
+	// counts the INSERTs that have been running for a while. MySQL counts that time in seconds.
 	sqladapter.MySQL: `SELECT count(*) FROM information_schema.processlist WHERE /*!80000 time > 0 */ /*M! time_ms > 20 */ AND info LIKE concat('INSERT INTO', ?)`,
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // TestMariaDBDeadlocksOverAMarkThatWasRolledBack is what the documentation says: those who wait for
-// a mark that is rolled back deadlock with each other. A transaction of the caller's own is told
-// so, and Do runs its own again.
+// a mark that is rolled back deadlock with each other. In its own transaction, the caller gets the
+// error, and Do runs its transaction again.
 func TestMariaDBDeadlocksOverAMarkThatWasRolledBack(t *testing.T) {
 	s := newShop(t, mariadb())
 	failed := errors.New("every second effect")

@@ -25,7 +25,8 @@ func TestMariaDBIsolation(t *testing.T) {
 			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
 				s := newShop(t, e)
 				loser := begin(t, s.db, level)
-				// Takes the snapshot before the winner's commit, and no lock in its way.
+				// This takes the snapshot before the winner's commit, and takes no lock that the
+				// winner needs.
 				_, err := loser.ExecContext(t.Context(),
 					`SELECT window_ms FROM "`+s.table+`_meta"`)
 				require.NoError(t, err)

@@ -46,7 +46,7 @@ func undone(t *testing.T, db *sql.DB, call func(tx *sql.Tx) error) error {
 	return err
 }
 
-// wantMissingTable: the code of the database is still found, and nobody repeats a statement for it.
+// wantMissingTable: the error still has the database's code, and nothing is repeated because of it.
 func wantMissingTable(t *testing.T, err error, call string) {
 	t.Helper()
 	assert.True(t, sqlerr.NoTable(err), "%s: %v", call, err)
@@ -108,7 +108,7 @@ func TestMissingMarksAreNamed(t *testing.T) {
 	})
 }
 
-// inPgx is the error of a Do of pgx, which is pgx's own.
+// inPgx returns the error of pgxv5.Do, and requires that it wraps one of pgx.
 func inPgx(t *testing.T, s *shop, runs *int) error {
 	t.Helper()
 	_, err := pgxv5.Do(t.Context(), s.marks, s.pool, "k",
@@ -159,8 +159,8 @@ func TestMissingStoreIsNamed(t *testing.T) {
 	}
 }
 
-// A table that the effect or a trigger misses is the user's: no migration of ours makes it, even if
-// its name begins like one of ours.
+// A missing table of the effect or of a trigger is the user's: no migration of ours makes it, even
+// if its name begins like one of ours.
 func TestMissingTablesOfOthersAreNotOurs(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

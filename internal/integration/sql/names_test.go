@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestMigrateAnothersTable: a table of another component is refused, and left alone. Otherwise it
-// would go with the component that only has its name, on its way down.
+// TestMigrateAnothersTable: a table of another component is refused, and left alone. Otherwise the
+// component that only uses its name would drop it when it migrates down.
 func TestMigrateAnothersTable(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

@@ -49,7 +49,7 @@ func declined(decline bool) error {
 	return nil
 }
 
-// A transaction of sqlx is one for MarkTx.
+// MarkTx takes a transaction of sqlx.
 func Example_sqlx() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)
@@ -81,8 +81,8 @@ func Example_sqlx() {
 	// total: 100
 }
 
-// The *sql.Tx inside a transaction of bun is one for MarkTx. bun.Tx itself has the method, but
-// replaces placeholders on its own, and fails.
+// MarkTx takes the *sql.Tx inside a transaction of bun. bun.Tx itself has the method, but replaces
+// placeholders on its own, and fails.
 func Example_bun() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)
@@ -109,8 +109,8 @@ func Example_bun() {
 	// total: 100
 }
 
-// The ConnPool of a transaction of gorm is one for MarkTx. Its dialect here is that of gorm's
-// own tests, so that no other driver is needed.
+// MarkTx takes the ConnPool of a transaction of gorm. Its dialect here is that of gorm's own tests,
+// so that no other driver is needed.
 func Example_gorm() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)
@@ -140,8 +140,8 @@ func Example_gorm() {
 	// total: 100
 }
 
-// The transaction that Do has begun is one for ent's driver; a generated client is made with
-// ent.NewClient(ent.Driver(driver)). The other libraries can be handed it as well.
+// ent's driver takes the transaction that Do has begun; make a generated client with
+// ent.NewClient(ent.Driver(driver)). The other libraries can also use this transaction.
 func Example_ent() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)

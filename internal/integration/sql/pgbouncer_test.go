@@ -37,7 +37,8 @@ type pgbouncer struct {
 }
 
 // pgbouncers are the program of the machine, Debian's 1.18, and the one that scripts/servers.sh
-// install takes from Debian trixie, 1.24. Each runs as it was before prepared statements, too.
+// install takes from Debian trixie, 1.24. A version that can prepare statements also runs with this
+// turned off.
 func pgbouncers(t *testing.T) (all []pgbouncer) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -304,7 +305,7 @@ func TestPgBouncer(t *testing.T) {
 	}
 }
 
-// wantEachOnce checks the effects of all ways but some.
+// wantEachOnce checks the effects of all ways except those in without.
 func (b *bounced) wantEachOnce(t *testing.T, without ...string) {
 	t.Helper()
 	require.Empty(t, b.deliverAll(t, bouncedEach, without...))

@@ -73,7 +73,7 @@ func TestPreviousRollingDeploy(t *testing.T) {
 				part := len(all) / 5
 				c.together(t, all[:part], c.old)
 				c.together(t, all[:2*part], c.old, c.both)
-				c.together(t, all[:3*part], c.old) // the deploy is taken back
+				c.together(t, all[:3*part], c.old) // the deploy is rolled back
 				c.together(t, all[:4*part], c.both, c.old)
 				c.together(t, all[:4*part], c.both)
 				// A window later no mark of the old table is needed, and new programs come.
@@ -198,7 +198,7 @@ func TestPreviousOfAnotherForm(t *testing.T) {
 }
 
 // TestPreviousWaits: of two programs of neighboring steps one waits for the other's transaction,
-// and learns what has become of it.
+// and then learns whether it was committed.
 func TestPreviousWaits(t *testing.T) {
 	forEachIDEngine(t, func(t *testing.T, e engine) {
 		c := newChange(t, e)

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRecipesUnderFire is the run of TestUnderFire, by the book and by what is published. The
-// README has its figures.
+// TestRecipesUnderFire is the run of TestUnderFire, with sqladapter and with each published recipe.
+// The README has its figures.
 func TestRecipesUnderFire(t *testing.T) {
 	const crashes = 4
 	for _, field := range battlefields() {
 		for _, r := range append(ourWays, recipes...) {
 			if r.deadlocks || r.onlyPostgres && field.name != "postgres" {
-				continue // a recipe that deadlocks and does nothing else is seen without a fire
+				continue // TestRecipes shows a recipe that only deadlocks, without crashes
 			}
 			t.Run(field.name+"/"+r.name, func(t *testing.T) {
 				lost, doubled, burnt := field.burn(t, crashes, r.pool)

@@ -49,7 +49,7 @@ func TestResults(t *testing.T) {
 		for i, key := range keys {
 			want := results[key]
 			if len(want) == 0 {
-				want = nil // an empty result comes back as none
+				want = nil // an empty result comes back as nil
 			}
 			assert.Equal(t, want, marks[i].Result, key)
 			mark, found, err := s.marks.Lookup(t.Context(), s.db, key)

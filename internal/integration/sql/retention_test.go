@@ -110,7 +110,7 @@ func TestSharedWindow(t *testing.T) {
 }
 
 // TestDeleteExpiredFutureMark: a mark from the future, left by a clock that was wrong,
-// does not take the present ones with it.
+// does not make the present ones expire.
 func TestDeleteExpiredFutureMark(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })

@@ -140,7 +140,7 @@ func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	}
 	for range 3 {
 		server.Shift(48 * time.Hour)
-		// a mark of the wrong time, by which age is counted
+		// a mark with the wrong time, from which ages are counted
 		for _, s := range []*shop{deletes, rotates} {
 			_, err := s.marks.Do(t.Context(), s.db, "jump "+time.Now().String(),
 				func(context.Context, *sql.Tx) error { return nil })

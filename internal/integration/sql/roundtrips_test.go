@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// TestRoundTrips counts what the documentation says, on PostgreSQL, with an effect of none: on a
-// connection that has prepared its statements.
+// TestRoundTrips checks the numbers of round trips in the documentation, on PostgreSQL. The effect
+// sends nothing, and the connection has prepared its statements.
 func TestRoundTrips(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
 	fence := newTill(t, postgres("cache_statement"))

@@ -130,7 +130,8 @@ func TestRunnerOnce(t *testing.T) {
 	})
 }
 
-// TestRunnerRecord: the record has more than the result; a scope; a key of another payload.
+// TestRunnerRecord: a duplicate gets the whole record; another payload is a mismatch; another scope
+// is another key.
 func TestRunnerRecord(t *testing.T) {
 	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = time.Hour })

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBytesPerKey: what a mark costs on disk, heap and all indexes, of a million marks made in
+// TestBytesPerKey: the bytes on disk of a mark, heap and all indexes, of a million marks made in
 // batches of 256.
 func TestBytesPerKey(t *testing.T) {
 	for _, tt := range []struct {
@@ -61,7 +61,7 @@ func (s *shop) million(t *testing.T, kind string) (n int, took time.Duration) {
 
 func micros(took time.Duration, n int) float64 { return float64(took.Microseconds()) / float64(n) }
 
-// TestCostOfRotation: to be rid of marks costs next to nothing for each.
+// TestCostOfRotation: a rotation that drops marks takes almost no time for each of them.
 func TestCostOfRotation(t *testing.T) {
 	const n = 2_000_000
 	s := newShop(t, inGenerations(postgres("cache_statement")))

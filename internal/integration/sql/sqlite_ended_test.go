@@ -47,7 +47,7 @@ var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 		return err
 	},
 	"full": func(s *shop, ctx context.Context, tx *sql.Tx) error {
-		// which is what there is now
+		// SQLite then sets the limit to the present size
 		if _, err := tx.ExecContext(ctx, `PRAGMA max_page_count = 1`); err != nil {
 			return nil //nolint:nilerr // the test sees that nothing has ended
 		}

@@ -35,7 +35,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			store, _, _ := openStore(t, storeSQLite)
 			id := uncertainKey(t, store)
 			var asks atomic.Int32
-			told := make(chan string, 100) // of the store, too, on a slow machine
+			told := make(chan string, 100) // on a slow machine, also errors of the store
 			r, err := resolver.New(store, resolver.Config{
 				Window: time.Hour, Lease: tt.lease, Timeout: 50 * time.Millisecond,
 				Wait: time.Millisecond, Every: 5 * time.Millisecond,
@@ -77,7 +77,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 	}
 }
 
-// uncertainKey is of an attempt that has declared danger and then given up.
+// uncertainKey returns the id of an attempt that was marked irreversible and then released.
 func uncertainKey(t *testing.T, store *sqlstore.Store) driver.ID {
 	t.Helper()
 	id, err := driver.NewID("payments", "", "order 4711")

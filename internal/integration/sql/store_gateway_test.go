@@ -273,7 +273,7 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 		if err == nil {
 			return receipt, time.Since(began)
 		}
-		// On a busy machine a claim may also be answered too late to be one.
+		// On a busy machine the answer to a claim may also come too late.
 		require.True(t, errors.Is(err, dedup.ErrUncertain) || errors.Is(err, dedup.ErrInFlight) ||
 			dedup.OutcomeUnknown(err), "redelivery: %v", err)
 	}

@@ -19,8 +19,8 @@ import (
 
 const scanWindow = 10 * time.Hour
 
-// landed records keys in one statement, so that they expire together where the engine has one
-// time for it.
+// landed records keys in one statement, so that they expire together if the engine uses one time
+// for it.
 func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids []driver.ID) {
 	t.Helper()
 	var changes []driver.Finish
@@ -71,7 +71,7 @@ func scan(t testing.TB, store *sqlstore.Store,
 	return found
 }
 
-// A record that a scan passes over is one that a filter denies: its effect runs again.
+// If a scan misses a record, a filter takes its key for new, and the effect runs again.
 func TestScan(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, db, table := openStore(t, e)

@@ -16,7 +16,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// makeSchema makes a schema of its own: of SQLite a second file, which one connection has.
+// makeSchema makes a schema of its own: for SQLite, a second database that the one connection
+// attaches.
 func makeSchema(t *testing.T, e storeEngine, db *sql.DB) string {
 	t.Helper()
 	name := servertest.Prefix(t)

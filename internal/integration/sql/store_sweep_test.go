@@ -111,8 +111,8 @@ func end(t *testing.T, store dedup.Store, c driver.Finish) {
 }
 
 // TestSweepNeverALiveLease lets owners renew short leases in a tight loop, while sweepers
-// do nothing else. An owner may lose a claim that has lapsed, on a slow machine; one
-// that answers before its lease can have ended must still have it.
+// do nothing else. On a slow machine an owner may lose a claim that has lapsed. A claim whose lease
+// cannot have ended yet must not be lost.
 func TestSweepNeverALiveLease(t *testing.T) {
 	const keys, sweepers, rounds = 4, 2, 60
 	forEachStore(t, func(t *testing.T, e storeEngine) {

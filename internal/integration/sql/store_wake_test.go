@@ -56,8 +56,9 @@ func wakingStore(t testing.TB, e storeEngine, dsn, table string) *sqlstore.Store
 	return store
 }
 
-// TestStoreWakes: an end is heard in other processes, by the listeners of its key alone, also when
-// the connection has been cut in between; and whoever listened then is woken, for what was missed.
+// TestStoreWakes: a Wake reaches other processes, and there only the listeners of its key, also
+// after the connection was cut. When it is back all listeners are woken, because they may have
+// missed something.
 func TestStoreWakes(t *testing.T) {
 	e := storePostgres("postgres", nil)
 	_, db, table := openStore(t, e)
@@ -88,7 +89,7 @@ func TestStoreWakes(t *testing.T) {
 	_, err = db.ExecContext(t.Context(),
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, table)
 	require.NoError(t, err)
-	hears(2) // nobody has sent anything: it is for what was missed
+	hears(2) // nobody has called Wake: the listener may have missed something
 	before := heard.Load()
 	require.Eventually(t, func() bool {
 		wake(driver.ID{1})
@@ -114,7 +115,8 @@ func TestStoreWithoutWaker(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
-// BenchmarkStoreWaiter is how long after an end a waiter of another process has its answer.
+// BenchmarkStoreWaiter measures how long after a completion a waiter of another process is
+// answered.
 func BenchmarkStoreWaiter(b *testing.B) {
 	e := storePostgres("postgres", nil)
 	plain, _, table := openStore(b, e)

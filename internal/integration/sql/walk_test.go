@@ -172,7 +172,7 @@ func TestWalkUnderVacuum(t *testing.T) {
 				if name == "TRUNCATE" {
 					young = 0
 				}
-				if i < 4 { // the room of the deleted is for new ones
+				if i < 4 { // new marks fill the room of the deleted ones
 					s.marksAged(t, 1000, 0)
 					young += 1000
 				}
@@ -415,8 +415,8 @@ func (s *shop) deleteAsVersion1(t *testing.T, limit int) (deleted int64) {
 	return int64(len(ids))
 }
 
-// TestWalkRefusesPartitions: a partitioned table has no pages of its own, so nothing would ever be
-// deleted in silence.
+// TestWalkRefusesPartitions: a partitioned table has no pages of its own, so the walk would never
+// delete anything, without an error.
 func TestWalkRefusesPartitions(t *testing.T) {
 	s := newWalk(t, postgres("cache_statement"))
 	s.exec(t, `DROP TABLE "`+s.table+`"`)

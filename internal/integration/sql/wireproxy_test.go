@@ -102,7 +102,7 @@ type talk struct {
 
 	mu      sync.Mutex
 	waiting bool      // the client has said something, and the server nothing since
-	fault   wireFault // of the reply that is to come: turnLost, turnTorn, or 0 for none
+	fault   wireFault // of the reply that is to come: replyLost, replyTorn, or 0 for none
 	then    func()
 }
 
@@ -132,7 +132,7 @@ func (k *talk) requests(p *wireProxy) {
 		begins := !k.waiting
 		k.waiting = true
 		k.mu.Unlock()
-		if begins && !commitcut.Cancels(said) && !goodbye(said) { // of what has gone before
+		if begins && !commitcut.Cancels(said) && !goodbye(said) { // about earlier ones
 			if hit, fault, then := p.next(); hit {
 				k.hit(said, fault, then)
 				return
@@ -145,7 +145,7 @@ func (k *talk) requests(p *wireProxy) {
 }
 
 // goodbye reports whether a client ends its connection: Terminate of PostgreSQL, COM_QUIT of MySQL.
-// That of one life comes when the next may have begun.
+// It may arrive after the next message has begun.
 func goodbye(said []byte) bool {
 	return string(said) == "X\x00\x00\x00\x04" || string(said) == "\x01\x00\x00\x00\x01"
 }
@@ -177,7 +177,8 @@ func (k *talk) hit(said []byte, fault wireFault, then func()) {
 	_ = k.client.Close()
 }
 
-// takes reports whether the fault of a reply is still to come, and is now the caller's.
+// takes reports whether the fault of a reply has not happened yet. If so, the caller has to cause
+// it.
 func (k *talk) takes() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

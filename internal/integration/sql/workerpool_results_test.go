@@ -23,10 +23,10 @@ type clerk struct {
 	begun atomic.Int64
 }
 
-// mariadbClerk has the marks of an engine on MariaDB at a level, through a driver that tells.
+// mariadbClerk has the marks of an engine on MariaDB at a level. It counts the transactions begun.
 func mariadbClerk(t *testing.T, e engine, level sql.IsolationLevel) *clerk {
 	t.Helper()
-	// which cleans up by itself
+	// a copy: the shop that newShop drops at the end keeps its own pool
 	s := *newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
 	c := &clerk{shop: &s}
 	c.db = openIntercepted(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil),
@@ -105,7 +105,7 @@ func TestOverlappingBatchesKeepResults(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		tried := levels(e.dialect)
 		if e.retention == sqladapter.Generations {
-			tried = []sql.IsolationLevel{sql.LevelDefault} // its load alone is another
+			tried = []sql.IsolationLevel{sql.LevelDefault} // only its load differs
 		}
 		for _, level := range tried {
 			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestOverlappingBatchesKeepResults(t *testing.T) {
 				t.Run("disjoint", func(t *testing.T) {
 					disjoint(t, mariadbClerk(t, e, level), messages(100), true)
 				})
-				// In a transaction of the caller's own the results are wanted before the effect.
+				// In its own transaction, the caller reads the results before the effect.
 				bare := make([]string, 100)
 				for i := range bare {
 					bare[i] = fmt.Sprint("bare ", i)
@@ -131,7 +131,7 @@ func TestOverlappingBatchesKeepResults(t *testing.T) {
 
 const clerks, clerkBatch = 8, 32
 
-// workerPool delivers by both ways, or by DoBatch alone.
+// pool delivers by DoBatch. If both is set, every other worker delivers byHand.
 func (c *clerk) pool(both bool) workerPool {
 	return workerPool{workers: clerks, batch: clerkBatch,
 		deliver: func(ctx context.Context, worker int, batch []string) error {
@@ -185,8 +185,9 @@ func (c *clerk) wantNoRepetition(t *testing.T, met *deliveryFailures, deliveries
 	assert.Zero(t, met.failed.Load(), "%d deliveries", deliveries)
 }
 
-// TestResultsHoldNobodyUp: while a batch with duplicates is open nobody waits who keeps the result
-// of another message. The table of results is empty or has one row: the gaps are wide.
+// TestResultsHoldNobodyUp: while a batch with duplicates is open, a transaction that keeps the
+// result of another message does not wait. The table of results is empty or has one row: the gaps
+// are wide.
 func TestResultsHoldNobodyUp(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		for _, level := range levels(e.dialect) {
@@ -214,7 +215,7 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 					require.Equal(t, dedup.Duplicate, marks[0].Outcome, "DoBatch: %v", marks)
 					assert.True(t, marks[1].First(), "DoBatch: %v", marks)
 					if old == "bare" && level != sql.LevelReadCommitted {
-						// its caller wants the result before the effect, from whatever snapshot
+						// MarkBatchTx reads the missing result before the effect, and locks its gap
 						return
 					}
 					tx := begin(t, c.db, level)

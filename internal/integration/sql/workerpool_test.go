@@ -197,8 +197,8 @@ func anys(texts []string) []any {
 	return all
 }
 
-// atomic delivers by the book: every other worker with DoBatch, the rest with MarkBatchTx in
-// a transaction of their own, where nothing is repeated behind the test's back.
+// atomic delivers as documented: every other worker with DoBatch, the rest with MarkBatchTx in a
+// transaction of their own, where the library repeats nothing.
 func (s *shop) atomic(ctx context.Context, worker int, batch []string) error {
 	if worker%2 == 0 {
 		_, err := s.marks.DoBatch(ctx, s.db,

@@ -1,5 +1,5 @@
-// Package sqlmigrate_test brings tables up and down in real databases, by our own hand and by the
-// tools that users have.
+// Package sqlmigrate_test migrates tables up and down in real databases, with our own code and with
+// the tools that users have.
 package sqlmigrate_test
 
 import (
@@ -130,7 +130,7 @@ func (s *store) exec(query string) {
 	assert.NoError(s.t, err, query)
 }
 
-// name quotes.
+// name returns the quoted name of a table.
 func (s *store) name(table string) string {
 	mark := `"`
 	if s.dialect == sqlmigrate.MySQL {

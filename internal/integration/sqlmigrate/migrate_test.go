@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
-// TestUpDownUp: on data, which survives what does not concern it.
+// TestUpDownUp migrates a table with rows, which survive the steps that do not concern them.
 func TestUpDownUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newStore(t, e)
@@ -101,9 +101,9 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestCutOff: a version that fails in its midst leaves nothing; in MySQL it leaves what the
-// engine has committed, is not recorded, and succeeds when it is begun again. Here each version
-// meets what an earlier attempt could have done of it.
+// TestCutOff: a version that fails halfway leaves nothing. In MySQL it leaves the statements that
+// the engine has committed, is not recorded, and succeeds when it is begun again. Here each version
+// meets what an earlier attempt can have left.
 func TestCutOff(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newStore(t, e)
@@ -179,11 +179,10 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestWaitsForWriter: in SQLite a step waits for another writer, for as long as its connection
-// has said. After a read in its own transaction it would be refused without a wait, as often as it
-// is repeated.
+// TestWaitsForWriter: in SQLite a step waits for another writer, for the busy timeout of its
+// connection. After a read in its own transaction SQLite would refuse each repetition at once.
 func TestWaitsForWriter(t *testing.T) {
-	const repetitions = time.Second // take less, all of them
+	const repetitions = time.Second // all repetitions together would take less
 	s := newStore(t, engines()[3])
 	s.up(1)
 	writer, err := s.db.Conn(t.Context())
@@ -220,8 +219,8 @@ func TestReader(t *testing.T) {
 	s.has(3)
 }
 
-// TestNothingLeftOpen: a connection goes back to its pool without a transaction, so that the next
-// one may begin theirs at a level of their own.
+// TestNothingLeftOpen: a connection goes back to its pool without a transaction, so that its next
+// user can begin one at any level.
 func TestNothingLeftOpen(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newStore(t, e)

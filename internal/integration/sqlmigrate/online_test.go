@@ -74,8 +74,8 @@ func (s *store) recorded(want int) {
 	assert.Equal(s.t, want, got)
 }
 
-// TestOnline: up, down and up again, each step told, and all the way down from the version without
-// the index.
+// TestOnline: up, down and up again, each step reported, and all the way down from the version
+// without the index.
 func TestOnline(t *testing.T) {
 	forEachOnline(t, func(t *testing.T, _ engine, s *store) {
 		var steps []sqlmigrate.Step
@@ -180,7 +180,7 @@ func TestOnlineIndexOfAnother(t *testing.T) {
 	assert.Equal(t, 1, s.indexes())
 }
 
-// TestOnlineOldServer: an older server keeps the index, and has the version.
+// TestOnlineOldServer: an older server keeps the index, and the version is recorded.
 func TestOnlineOldServer(t *testing.T) {
 	s := newStore(t, engines()[0], func(c *sqlmigrate.Config) {
 		c.Files = online(sqlmigrate.Postgres, 990000)

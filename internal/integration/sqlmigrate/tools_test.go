@@ -34,7 +34,8 @@ func waitFor(t *testing.T, db *sql.DB, d sqlmigrate.Dialect) {
 	}
 }
 
-// TestGolangMigrate: its own run up, down and up again on data, and ours finds what it has done.
+// TestGolangMigrate: golang-migrate goes up, down and up again on data, and our own code finds the
+// result.
 func TestGolangMigrate(t *testing.T) {
 	s := newStore(t, engines()[0])
 	source, err := iofs.New(s.Files(), ".")

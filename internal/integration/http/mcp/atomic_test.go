@@ -104,7 +104,7 @@ func TestAtomicRunnerOfSQL(t *testing.T) {
 	assert.True(t, failed, text)
 	assert.Zero(t, s.bookings(), "the booking of a call that failed")
 	for range 2 {
-		text, failed = s.call(client, "order-1", "other") // no record binds it to the first ones
+		text, failed = s.call(client, "order-1", "other") // the failed call has left no record
 		assert.False(t, failed, text)
 		assert.Equal(t, "booked order-1", text)
 		assert.Equal(t, 1, s.bookings())
@@ -112,7 +112,7 @@ func TestAtomicRunnerOfSQL(t *testing.T) {
 	assert.Equal(t, 2, s.runs)
 }
 
-// An error for good is recorded, and its retries get it without a run. Its booking is undone.
+// A permanent error is recorded, and retries get it without a run. Its booking is undone.
 func TestFinalErrorOverARunnerOfSQL(t *testing.T) {
 	s := &shop{T: t, ends: func(int) error { return dedup.Permanent(errLost) }}
 	client := s.open()

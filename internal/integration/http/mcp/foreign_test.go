@@ -41,8 +41,7 @@ func startForeign(t *testing.T) *mcp.ClientSession {
 	return client
 }
 
-// proxy has the tools of another server. The first answers of a tool that it is told to lose do not
-// come back.
+// proxy has the tools of another server. It can be told to lose the first answers of a tool.
 type proxy struct {
 	upstream *mcp.ClientSession
 	calls    atomic.Int64
@@ -62,7 +61,7 @@ func (p *proxy) forward(ctx context.Context,
 	return res, err
 }
 
-// review is what the foreign server knows.
+// review returns the thoughts that the foreign server has.
 func (p *proxy) review(ctx context.Context) (string, error) {
 	res, err := p.upstream.CallTool(ctx, &mcp.CallToolParams{Name: "review_thinking",
 		Arguments: map[string]any{"sessionId": "s"}})

@@ -91,8 +91,8 @@ func crowd(t *testing.T, client *mcp.ClientSession, key string, in order) string
 }
 
 // A server process is killed in the middle of a call, and another one is started, as a supervisor
-// does. Twenty retries come at a time. All get one answer; the effect happens once where the bank
-// is asked, and never twice where nobody can be asked.
+// does. Twenty retries come at a time. All get one answer; the effect happens once if the bank is
+// asked, and at most once if nobody can be asked.
 func TestServerIsKilled(t *testing.T) {
 	addr := servertest.Redis(t)
 	for name, row := range map[string]struct {

@@ -29,7 +29,7 @@ type job struct {
 	Idempotent    bool // the tool's annotation
 }
 
-// TestMain is a server over stdin and stdout where the environment says so.
+// TestMain runs a server over stdin and stdout if the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// serve serves until the client has gone.
+// serve serves until the client disconnects.
 func serve(text string) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -125,7 +125,7 @@ func result(receipt string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: receipt}}}
 }
 
-// stop says that the run is there, and stays until it is killed.
+// stop reports that the run has reached a place, and waits there until the process is killed.
 func (b *bank) stop(ctx context.Context, in order, runs int64, here string) error {
 	if runs > 1 || in.Stop != here {
 		return nil

@@ -66,7 +66,7 @@ func (s *site) insist(client *http.Client, key, body string) (took span, ok bool
 }
 
 // A proxy that is killed may have sent the head of a request, and not its body (RFC 9112, section
-// 8). The service of the guide does not act on it.
+// 8). The service of the guide does not act on such a request.
 func TestServiceOfTheGuideLeavesACutRequest(t *testing.T) {
 	s := serve(t, strings.NewReplacer())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address)
@@ -83,8 +83,8 @@ func TestServiceOfTheGuideLeavesACutRequest(t *testing.T) {
 }
 
 // The proxy and the service are killed at random moments while clients send, and send again. No
-// request is lost, and one is doubled only if a kill was in its time; the copies then have one
-// Onceward-Key.
+// request is lost. A request is doubled only if a kill happened while it was under way, and then
+// the copies have one Onceward-Key.
 func TestKilled(t *testing.T) {
 	const workers, each, least, lease = 8, 45, 10, 2 * time.Second
 	seed := rand.Uint64()

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The file of the guide is one that the command takes.
+// The command takes the settings file of the guide.
 func TestGuideSettings(t *testing.T) {
 	dir := t.TempDir()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -102,8 +102,8 @@ func TestWebhookDeliveredTwice(t *testing.T) {
 	assert.Len(t, s.effects()[body], 1)
 }
 
-// Where the proxy dies in the midst of a request on an irreversible route, nothing is run again,
-// and an operator finds the key.
+// If the proxy dies during a request on an irreversible route, nothing is run again, and an
+// operator finds the key.
 func TestIrreversibleKilled(t *testing.T) {
 	slow := strings.NewReplacer("self.send_response(201)",
 		"__import__('time').sleep(600); self.send_response(201)")

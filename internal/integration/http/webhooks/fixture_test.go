@@ -1,4 +1,4 @@
-// Package webhooks_test holds httpadapter/webhook to programs that are not ours: the official
+// Package webhooks_test tests httpadapter/webhook with programs that are not ours: the official
 // library of Standard Webhooks, openssl, Python, curl, and payloads that GitHub has sent.
 package webhooks_test
 
@@ -81,7 +81,7 @@ func (p fixture) keys(t testing.TB) (keys []string) {
 	return keys
 }
 
-// inMemory is a Runner of its own, for what is about signatures.
+// inMemory returns a Runner over a store in memory, for tests of signatures.
 func inMemory(t testing.TB) httpadapter.Runner {
 	t.Helper()
 	d, err := dedup.New(dedup.Memory(10_000),
@@ -124,7 +124,7 @@ func serve(t testing.TB, run httpadapter.Runner, p webhook.Provider, effect webh
 	return s
 }
 
-// had is what the effects are now.
+// had returns the effects so far.
 func (s *site) had() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

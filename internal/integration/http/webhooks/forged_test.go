@@ -22,8 +22,7 @@ func hmacOf(secret, text string) []byte {
 	return mac.Sum(nil)
 }
 
-// forgeries are deliveries that are all but for the secret, one of each provider; with the right
-// one they are good.
+// forgeries sign a delivery of each provider. With another secret than the receiver's it is forged.
 var forgeries = map[string]func(t testing.TB, secret, id string) (http.Header, []byte){
 	"standard-webhooks": func(t testing.TB, secret, id string) (http.Header, []byte) {
 		body := []byte(`{"type":"invoice.paid"}`)
@@ -70,7 +69,8 @@ const (
 
 // Ten thousand forged deliveries, two thousand for each provider, each with an id of its own,
 // leave a real Redis as it was. So nobody fills the store without a secret, and nobody takes the
-// key of an event that is still to come. Honest ones in their midst are received.
+// key of an event that is still to come. Honest deliveries with the same ids are received
+// afterwards.
 func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	const each, workers = 2000, senders
 	r := realRedis(t)
@@ -107,7 +107,7 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 		strings.Join(after[:min(5, len(after))], " "))
 	assert.Len(t, after, before, "refused; keys before, %s",
 		strings.Join(after[:min(5, len(after))], " "))
-	// The same ids, honestly signed: nobody has taken their keys, and now there are some.
+	// Deliveries with the same ids, honestly signed, are received: nobody has taken their keys.
 	for name, sign := range forgeries {
 		for n := range 10 {
 			h, body := sign(t, honestSecret, "evt_"+strconv.Itoa(n))

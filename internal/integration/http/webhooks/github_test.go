@@ -24,14 +24,14 @@ import (
 
 const gitHubSecret = "It's a Secret to Everybody"
 
-// payload is one that GitHub has sent.
+// payload is a payload that GitHub has sent.
 type payload struct {
 	file, event, id string
 	signature       string
 }
 
-// payloads are those that github.com/go-playground/webhooks ships as test data, where the module
-// lies: they are not copied.
+// payloads are the test data of github.com/go-playground/webhooks, read from that module's
+// directory: they are not copied.
 func payloads(t *testing.T) (list []payload) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
@@ -63,7 +63,7 @@ func gitHubSignature(body []byte) string {
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// curl posts the payload as it lies there, and returns the status.
+// curl posts the payload's file as it is, and returns the status.
 func (p payload) curl(ctx context.Context, url, id string) (string, error) {
 	out, err := exec.CommandContext(ctx, "curl", "--silent", "--show-error", "--noproxy", "*",
 		"--output", os.DevNull, "--write-out", "%{http_code}", "--data-binary", "@"+p.file,

@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// theirs is the library's end of a secret.
+// theirs returns the official library with a secret.
 func theirs(t testing.TB, secret string) *standardwebhooks.Webhook {
 	t.Helper()
 	w, err := standardwebhooks.NewWebhook(secret)
@@ -66,7 +66,7 @@ func (s *site) post(t testing.TB, h http.Header, body []byte) int {
 	return answer.StatusCode
 }
 
-// message is one that is drawn.
+// message is a random message.
 type message struct {
 	secret, id string
 	body       []byte
@@ -85,7 +85,7 @@ func draw(rng *rand.Rand, n int) message {
 		id:     fmt.Sprintf("msg_%d-%x", n, bytesOf(rng.IntN(20))),
 	}
 	switch n % 3 {
-	case 0: // a signature is of bytes, whatever they are
+	case 0: // a body may have any bytes
 		m.body = bytesOf(rng.IntN(3000))
 	case 1:
 		m.body = []byte(`{"type":"invoice.paid","data":{"name":"Jörg \u00fc` +
@@ -185,8 +185,8 @@ func TestStandardWebhooksRefuseTheSame(t *testing.T) {
 	}
 }
 
-// While a secret is rotated, a receiver knows both, and a sender that signs with either, or
-// with both, is believed; the id is one event under all of them.
+// While a secret is rotated, a receiver knows both. It accepts a delivery that is signed with
+// either, or with both. The id is one event under all of them.
 func TestStandardWebhooksRotation(t *testing.T) {
 	const (
 		old  = "whsec_b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xk"

@@ -82,8 +82,8 @@ func TestVectorsOfOthers(t *testing.T) {
 	}
 }
 
-// A bit of the signature or of the body that is another, a key that is another, and a signature
-// of another message are not.
+// Messages with a changed bit in the signature or in the body, another key, or the signature of
+// another message are refused.
 func TestVectorsOfOthersChanged(t *testing.T) {
 	list := vectors(t)
 	for i, v := range list {
@@ -108,7 +108,7 @@ func TestVectorsOfOthersChanged(t *testing.T) {
 		for _, w := range list {
 			if w.Provider != v.Provider || w.Secrets[0] == v.Secrets[0] ||
 				strings.HasSuffix(v.Name, "rolled") {
-				continue // what is signed by both is by the other as well
+				continue // it is signed with both secrets
 			}
 			refused("another's key", provider(t, w.Provider, w.Secrets...),
 				func(*webhook.Message) {})
