@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// membership is how a client of either library is a member of a group. Brokers, group and topics
-// are required. The other fields have the defaults of clientConfig.
+// membership says how a client of either library joins a group. Brokers, group and topics are
+// required. The other fields have the defaults of clientConfig.
 type membership struct {
 	brokers []string
 	group   string
@@ -29,9 +29,9 @@ type membership struct {
 	session   time.Duration // timeout; default 1.5 s
 	heartbeat time.Duration // interval; default 250 ms
 	rebalance time.Duration // timeout; default 5 s
-	fetch     int32         // bytes fetched at once of a partition
-	refresh   time.Duration // between two looks at the topics
-	eager     bool          // balanced as such: franz-go looks in 500 ms after a cooperative join
+	fetch     int32         // bytes of a partition that are fetched at once
+	refresh   time.Duration // between two requests of metadata
+	eager     bool          // balances eagerly: franz-go heartbeats 500 ms after a cooperative join
 }
 
 // consume consumes until ctx ends, with one of the two clients. Processes use it; a scene's members
@@ -106,8 +106,8 @@ type saramaMember struct {
 	topics   []string
 }
 
-// newSaramaMember makes a consumer whose clients have the configuration c. The group is for the
-// caller to close.
+// newSaramaMember makes a consumer whose clients have the configuration c. The caller closes the
+// group.
 func newSaramaMember(m *membership, c *sarama.Config, cfg kafkaadapter.Config,
 	b bug) (*saramaMember, error) {
 	s := &saramaMember{topics: m.topics}
@@ -139,7 +139,7 @@ func (s *saramaMember) run(ctx context.Context) error {
 	return s.consumer.Run(ctx, s.group, s.topics)
 }
 
-// deadLetters sends to a topic.
+// deadLetters returns a Park function that sends the letters to topic.
 func deadLetters(t *testing.T, p kafkaadapter.Producer,
 	topic string) func(context.Context, *kafkaadapter.Message, error) error {
 	t.Helper()
@@ -150,7 +150,7 @@ func deadLetters(t *testing.T, p kafkaadapter.Producer,
 	return park
 }
 
-// saramaProducer is closed when the test ends.
+// saramaProducer returns a producer that is closed when the test ends.
 func saramaProducer(t *testing.T, brokers []string) kafkaadapter.Producer {
 	t.Helper()
 	cfg := clientConfig()
@@ -163,12 +163,13 @@ func saramaProducer(t *testing.T, brokers []string) kafkaadapter.Producer {
 	return producer
 }
 
-// franzProducer is closed when the test ends, and gives a letter up after limit.
+// franzProducer returns a producer that is closed when the test ends. It gives up a letter after
+// limit.
 func franzProducer(t *testing.T, brokers []string, limit time.Duration) kafkaadapter.Producer {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordDeliveryTimeout(limit),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.MetadataMinAge(100*time.Millisecond)) // before which a refused letter is not sent again
+		kgo.MetadataMinAge(100*time.Millisecond)) // a refused letter is sent again after that
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	producer, err := kafkafranz.Producer(client)

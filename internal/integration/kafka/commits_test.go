@@ -19,11 +19,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// commitLog is what the hooks of commits were told.
+// commitLog is what the hooks of commits have reported.
 type commitLog struct {
 	mu        sync.Mutex
-	marked    map[int32]time.Time // when the last offset was due
-	slowest   time.Duration       // from there to its confirmation
+	marked    map[int32]time.Time // when Committing was called last
+	slowest   time.Duration       // from Committing to Committed
 	confirmed int
 	failed    []error
 	fenced    []error
@@ -46,7 +46,7 @@ func (l *commitLog) failures(code sarama.KError) (n int) {
 	return n
 }
 
-// observe adds to the hooks of a member.
+// observe sets the commit hooks of a member, and wraps its GroupError hook.
 func (l *commitLog) observe(mc *memberConfig) {
 	o := &mc.Observer
 	l.marked = map[int32]time.Time{}
@@ -70,8 +70,8 @@ func (l *commitLog) observe(mc *memberConfig) {
 	}
 }
 
-// A refusal that never ends stops no handler, and comes to the hook by its code. When it does end,
-// everything is committed, without a message that would bring the next commit.
+// While the broker refuses every commit, no handler stops, and CommitFailed gets the error code.
+// When the refusals end, everything is committed, although no further message comes.
 func TestRefusalsForEverAreTold(t *testing.T) {
 	for _, c := range []struct {
 		refusal *kerr.Error
@@ -108,8 +108,8 @@ func TestRefusalsForEverAreTold(t *testing.T) {
 	}
 }
 
-// A member whose instance id another process has taken ends with the answer, commits nothing, and
-// leaves the messages to the next one.
+// The broker answers a member's commits as if another process had taken its instance id. The member
+// ends with that error and commits nothing. The next member commits everything.
 func TestFencedInstanceEnds(t *testing.T) {
 	s := cooperative.scene(t, 3, 1).nobodyDies()
 	refused := s.cluster.Fault(commitFault(kerr.FencedInstanceID, -1))
@@ -127,9 +127,9 @@ func TestFencedInstanceEnds(t *testing.T) {
 	s.wantAll(time.Second, next)
 }
 
-// Members come and go while offsets are committed all the time. The coordinator counts the
-// generation up before a member hears of it, and meanwhile refuses the commits of that member. That
-// does not fence it.
+// Members come and go while offsets are committed all the time. The coordinator raises the
+// generation before a member learns of it, and until then refuses the commits of that member. Such
+// a refusal does not fence the member.
 func TestRebalancesDoNotFence(t *testing.T) { eachFlavor(t, rebalancesDoNotFence) }
 
 func rebalancesDoNotFence(t *testing.T, f flavor) {
@@ -138,7 +138,7 @@ func rebalancesDoNotFence(t *testing.T, f flavor) {
 	met := func() int { return log.failures(sarama.ErrIllegalGeneration) }
 	s.cluster.ControlKey(int16(kmsg.SyncGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 		s.cluster.KeepControl()
-		// Do not wait for a refusal here: sarama's driver tells it only after the join.
+		// Do not wait for a refusal here: sarama's driver reports it only after the join.
 		s.cluster.SleepControl(func() { <-time.After(150 * time.Millisecond) })
 		return nil, nil, false
 	})
@@ -188,13 +188,13 @@ func commitsOfAStaticMember(t *testing.T, f flavor) {
 	assert.Equal(t, int32(-1), commit.LeaderEpoch, "the leader epoch is not known")
 }
 
-// While the coordinator also leads the partition and a fetch is open, a commit over the client of
-// the consumer group waits for the fetch. One over its own connection does not; and handlers wait
-// for neither of them.
+// The coordinator also leads the partition, and a fetch is open. A commit over the client of the
+// consumer group then waits for the fetch. A commit over a client of its own does not wait.
+// Handlers wait for neither.
 func TestCommitsDoNotWaitForFetches(t *testing.T) {
 	for name, c := range map[string]struct {
 		bug bug
-		// the longer one is not waited for, so that a slow machine is not taken for it
+		// where commits do not wait, it is so long that a slow machine does not look like a wait
 		poll  time.Duration
 		waits bool
 	}{

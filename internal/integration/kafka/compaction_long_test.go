@@ -79,8 +79,8 @@ func compactedTopic(t *testing.T, brokers []string, topic string) {
 	require.NoError(t, kerr.ErrorForCode(answer.Topics[0].ErrorCode))
 }
 
-// sendVersions sends versions of a few keys, whose last ones are tombstones, and then, in a segment
-// of its own, one message more: the segment before it can be compacted.
+// sendVersions sends versions of a few keys. The last version of each is a tombstone. Then it sends
+// one more message into a new segment, so that the broker can compact the segment before it.
 func sendVersions(t *testing.T, r *logReader, versions, keys int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.DefaultProduceTopic(r.topic),
@@ -102,12 +102,12 @@ func sendVersions(t *testing.T, r *logReader, versions, keys int) {
 		}
 		require.NoError(t, client.ProduceSync(t.Context(), batch...).FirstErr())
 	}
-	pause(t.Context(), 1500*time.Millisecond) // by which time the broker rolls
+	pause(t.Context(), 1500*time.Millisecond) // longer than segment.ms: the next begins a segment
 	require.NoError(t, client.ProduceSync(t.Context(),
 		message("last", "last", []byte("x"))).FirstErr())
 }
 
-// remaining are the ids in the log of a reader.
+// remaining returns the ids that are still in the log of a reader.
 func remaining(t *testing.T, r *logReader) (ids []string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...),

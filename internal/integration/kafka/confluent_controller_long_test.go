@@ -10,11 +10,11 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// One of three brokers goes away for good. librdkafka's admin client waits for the broker that it
-// takes for the controller, and connects to it without a pause, so the driver must bring it to
-// another one: without a look at the topics nothing is committed. Apache Kafka calls any broker the
-// controller, so one or more of eight members know the one that goes. It leads none of
-// the topics: the loss of a leader would bring new metadata soon.
+// One of three brokers is killed and stays down. librdkafka's admin client keeps trying to connect
+// to the broker that it takes for the controller. So the driver must ask for metadata, which names
+// another controller: it commits nothing before it has described the topics. Apache Kafka may name
+// any broker as the controller, so eight members make it likely that one of them knows the killed
+// one. That broker leads none of the topics: a lost leader would soon bring new metadata.
 func TestConfluentCommitsWithoutABroker(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindKafka3)

@@ -104,7 +104,8 @@ func (c *confluents) handled(n int) func() bool {
 	}
 }
 
-// Members come and go at work, on Apache Kafka: every message has one effect, and all is committed.
+// Members join and leave while they work, on Apache Kafka. Every message has one effect, and all
+// are committed.
 func TestConfluentRebalances(t *testing.T) {
 	for name, properties := range map[string]kafka.ConfigMap{
 		"eager": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
@@ -154,7 +155,7 @@ func (c *confluents) committed() (sum int64) {
 	return sum
 }
 
-// Whoever joins under the instance id of another member ends that one.
+// A member that joins under the instance id of another member ends the other one.
 func TestConfluentInstanceIsFenced(t *testing.T) {
 	t.Parallel()
 	c := newConfluents(t, 4)

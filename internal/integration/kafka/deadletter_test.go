@@ -20,9 +20,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// A poison message whose dead-letter topic is down keeps the offset, and nothing else,
-// until the topic is back. Its letter can be read, repaired and sent back: it runs once more,
-// under the id that it had.
+// The dead-letter topic of a poison message is down. Until it is back, only the committed offset
+// and the messages of the same key wait. When the handler is fixed, the letter can be read and sent
+// back. The message then runs again, under the id that it had.
 func TestPoisonAndItsReplay(t *testing.T) { eachFlavor(t, poisonAndItsReplay) }
 
 func poisonAndItsReplay(t *testing.T, f flavor) {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// faultTrouble is done to a process, or to a server when pid is 0.
+// faultTrouble is a fault that the test caused in a process, or in a server when pid is 0.
 type faultTrouble struct {
 	what     string // killed, stopped, cut from Redis, Redis killed, ...
 	pid      int
 	from, to time.Time
 }
 
-// excuses says whether the trouble may be why an effect of the process was not put on record
-// between two moments. Trouble of a broker does not excuse one.
+// excuses reports whether the trouble may have kept the process pid from recording an effect
+// between from and to. Trouble of a broker is not a reason.
 func (t faultTrouble) excuses(pid int, from, to time.Time) bool {
 	if t.pid != 0 && t.pid != pid || strings.Contains(t.what, "broker") {
 		return false
@@ -23,7 +23,7 @@ func (t faultTrouble) excuses(pid int, from, to time.Time) bool {
 	return t.from.Before(to) && t.to.Add(faultGrace).After(from)
 }
 
-// faultGrace is how long after a trouble a client may still have to connect again.
+// faultGrace is how long a client may take to connect again after a trouble.
 const faultGrace = time.Second
 
 // seenCommit is an offset that the group had at a moment, or that was written into its log then.
@@ -33,9 +33,9 @@ type seenCommit struct {
 	at        time.Time
 }
 
-// faultJudge says what became of the messages of one topic in one group. It reads the topic, the
-// group's offsets, what was done to processes and servers, and what the processes say; it uses
-// nothing of the library.
+// faultJudge finds out what happened to the messages of one topic in one group. It compares the
+// topic, the group's offsets, the troubles, and the lines that the processes wrote. It uses no code
+// of the library.
 type faultJudge struct {
 	log      map[int32][]string // the id at every position
 	commits  []seenCommit
@@ -64,8 +64,8 @@ func (v *faultResult) String() string {
 type faultRun struct {
 	pid           int
 	begun, effect time.Time
-	recorded      time.Time // zero when it was not said
-	lost          bool      // the process says that its claim was
+	recorded      time.Time // zero when no line says it
+	lost          bool      // the process says that it lost the claim
 	partition     int32
 	offset        int64
 }
@@ -99,7 +99,8 @@ func (j *faultJudge) judge() *faultResult {
 	return v
 }
 
-// runs puts the lines together: the effects of each id as they began, and when one was parked.
+// runs returns the effects of each id, in the order in which they began, and the time at which an
+// id was parked.
 func (j *faultJudge) runs(v *faultResult) (map[string][]*faultRun, map[string]time.Time) {
 	type by struct { // an id may run at two positions of one process
 		id        string
@@ -135,13 +136,13 @@ func (j *faultJudge) runs(v *faultResult) (map[string][]*faultRun, map[string]ti
 		}
 	}
 	for _, all := range runs {
-		// One that was stopped at work may have its effect after the next one has had it.
+		// A process that was stopped in a handler may have its effect after the next process.
 		slices.SortFunc(all, func(a, b *faultRun) int { return a.begun.Compare(b.begun) })
 	}
 	return runs, parked
 }
 
-// doubles wants a reason for every run of an id before the one that began last.
+// doubles requires a reason for every run of an id before the one that began last.
 func (j *faultJudge) doubles(v *faultResult, id string, all []*faultRun) {
 	for i, r := range all[:len(all)-1] {
 		v.doubled++
@@ -157,8 +158,8 @@ func (j *faultJudge) doubles(v *faultResult, id string, all []*faultRun) {
 	}
 }
 
-// reason is why an effect may have been off record when the next one began. Something must have
-// happened to its process, or to Redis, between its begin and its record.
+// reason returns why r may not have been on record when next began, or "". Something must have
+// happened to the process of r, or to Redis, between the begin of r and its record.
 func (j *faultJudge) reason(r, next *faultRun) string {
 	until := next.begun
 	if !r.recorded.IsZero() && r.recorded.Before(until) {
@@ -179,7 +180,7 @@ func (j *faultJudge) reason(r, next *faultRun) string {
 func (j *faultJudge) aheads(v *faultResult, runs map[string][]*faultRun,
 	parked map[string]time.Time) {
 	done := func(id string, at time.Time) bool {
-		// CommitTimestamp has milliseconds, and begins before them
+		// CommitTimestamp is rounded down to milliseconds
 		by := at.Add(time.Millisecond)
 		if p := parked[id]; !p.IsZero() && !p.After(by) {
 			return true

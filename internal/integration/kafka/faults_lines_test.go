@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// faultLines is what processes say that they do, in a file that they append to at once: one that
-// is killed afterwards has said it.
+// faultLines is a file in which processes say what they do. They append each line at once, so the
+// line stays when the process is killed afterwards.
 type faultLines struct {
 	file *os.File
-	pid  int // whose lines they are
+	pid  int // of the process that writes
 }
 
 func openFaultLines(name string) (*faultLines, error) {
@@ -30,7 +30,7 @@ func (l *faultLines) say(what, id, topic string, partition int32, offset int64) 
 	}
 }
 
-// faultLine is one of them.
+// faultLine is one line of faultLines.
 type faultLine struct {
 	what      string
 	at        time.Time
@@ -38,7 +38,7 @@ type faultLine struct {
 	topic     string
 	partition int32
 	offset    int64
-	id        string // or what an error says
+	id        string // or the text of an error
 }
 
 // readFaultLines returns the lines of a file in the order in which they were written.

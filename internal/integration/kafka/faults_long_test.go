@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// faultsTimeEnv is how long the faults last, such as 12m, faultsSeedEnv their seed, and
-	// faultsFlavorsEnv which flavors there are, with commas between them.
+	// faultsTimeEnv says how long the faults last, such as 12m. faultsSeedEnv is their seed.
+	// faultsFlavorsEnv lists the flavors, separated by commas.
 	faultsTimeEnv    = "ONCEWARD_KAFKA_FAULTS"
 	faultsSeedEnv    = "ONCEWARD_KAFKA_FAULTS_SEED"
 	faultsFlavorsEnv = "ONCEWARD_KAFKA_FAULTS_FLAVORS"
@@ -66,16 +66,16 @@ type faultedGroup struct {
 	sent    atomic.Int64
 }
 
-// faultedSlot is a member's place: the process there changes.
+// faultedSlot is the place of a member. After a kill it has a new process.
 type faultedSlot struct {
-	mu      sync.Mutex // held by what is done to it
+	mu      sync.Mutex // held while a fault is under way
 	process *faultedProcess
 }
 
-// On Apache Kafka of three nodes and a Redis that keeps what it has acknowledged, processes of
-// every flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis
-// is frozen. Then all heals. No message is lost, no commit was ahead of an effect, and every effect
-// that happened twice has its reason. With faultsOlderEnv both versions have effects.
+// The test uses Apache Kafka with three nodes, and a Redis that keeps what it has acknowledged. It
+// kills, stops and cuts off processes of every flavor at random, kills brokers and Redis, and stops
+// Redis for a while. Then the faults end. No message is lost, no commit was ahead of an effect, and
+// every doubled effect has a reason. With faultsOlderEnv both versions have effects.
 func TestRandomFaults(t *testing.T) {
 	r := newFaultsRun(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -259,7 +259,7 @@ func (r *faultsRun) memberFaults(ctx context.Context, rnd *rand.Rand) {
 		g := r.groups[rnd.IntN(len(r.groups))]
 		slot := g.members[rnd.IntN(len(g.members))]
 		if !slot.mu.TryLock() {
-			continue // it has enough
+			continue // another fault is under way there
 		}
 		do := r.memberFault(rnd)
 		all.Go(func() {
@@ -271,7 +271,7 @@ func (r *faultsRun) memberFaults(ctx context.Context, rnd *rand.Rand) {
 
 // memberFault chooses what to do to a member.
 func (r *faultsRun) memberFault(rnd *rand.Rand) func(*faultedSlot) {
-	long := context.WithoutCancel(r.t.Context()) // it ends what it began
+	long := context.WithoutCancel(r.t.Context()) // a fault that has begun is also undone
 	switch n := rnd.IntN(100); {
 	case n < 30:
 		after := between(rnd, 100*time.Millisecond, 2*time.Second)
@@ -439,7 +439,7 @@ func (r *faultsRun) judge() {
 	}
 }
 
-// judgeVersions wants effects of both versions, where there are two.
+// judgeVersions requires effects of both versions, if there are two.
 func (r *faultsRun) judgeVersions(topic string, lines []faultLine) {
 	r.t.Helper()
 	if os.Getenv(faultsOlderEnv) == "" {

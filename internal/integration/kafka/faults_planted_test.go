@@ -15,12 +15,11 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// plainLoop is a consumer as one writes it without the library. It reports whether it has read what
-// there is, or was cut off.
+// plainLoop is a consumer as one writes it without the library.
 type plainLoop struct {
 	lines   *faultLines
 	options []kgo.Opt
-	// before and after an effect, it may commit.
+	// before and after are called ahead of a batch and behind it, to commit. Both may be nil.
 	before, after func(context.Context, *kgo.Client, ...*kgo.Record) error
 	// ahead says that its commits run ahead of its effects.
 	ahead   bool
@@ -66,8 +65,8 @@ func commitAll(ctx context.Context, client *kgo.Client, records ...*kgo.Record) 
 	return client.CommitRecords(ctx, records...)
 }
 
-// plainResult is what the judge says of a loop that is killed at work and started again, and of
-// the same lines without the kill.
+// plainResult kills a loop inside a batch and starts it again. told is the judge's result. untold
+// is the result of a judge that does not know of the kill.
 func plainResult(t *testing.T, loop *plainLoop) (told, untold *faultResult) {
 	t.Helper()
 	const messages = 200
@@ -116,7 +115,7 @@ func plainResult(t *testing.T, loop *plainLoop) (told, untold *faultResult) {
 	eventually(t, 30*time.Second, func() (bool, string) {
 		return watch.offset(0) == messages, "it does not commit to the end"
 	})
-	last := loop.effects.Load() // what was fetched last may follow its commit
+	last := loop.effects.Load() // the last effects may come after their commit
 	eventually(t, 10*time.Second, func() (bool, string) {
 		was := last
 		last = loop.effects.Load()
@@ -133,7 +132,7 @@ func plainResult(t *testing.T, loop *plainLoop) (told, untold *faultResult) {
 	return judge.judge(), untold
 }
 
-// The judge of TestRandomFaults convicts a loop that commits before the effect.
+// The judge of TestRandomFaults finds the errors of a loop that commits before the effect.
 func TestJudgeConvictsCommitBeforeEffect(t *testing.T) {
 	t.Parallel()
 	v, _ := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
@@ -143,7 +142,7 @@ func TestJudgeConvictsCommitBeforeEffect(t *testing.T) {
 	assert.NotEmpty(t, v.ahead)
 }
 
-// The judge convicts a loop that commits by the clock, every 100 ms, what it has polled.
+// The judge finds the errors of a loop that commits every 100 ms what it has polled.
 func TestJudgeConvictsCommitByTheClock(t *testing.T) {
 	t.Parallel()
 	v, _ := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.GreedyAutoCommit(),
@@ -153,8 +152,8 @@ func TestJudgeConvictsCommitByTheClock(t *testing.T) {
 	assert.NotEmpty(t, v.ahead)
 }
 
-// The judge acquits a loop that commits after the effect of loss, and of doubles as long as it
-// knows of the kill.
+// A loop commits after the effect. The judge finds nothing lost, and it excuses the doubled effects
+// if it knows of the kill.
 func TestJudgeAcquitsCommitAfterEffect(t *testing.T) {
 	t.Parallel()
 	v, untold := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
@@ -167,7 +166,8 @@ func TestJudgeAcquitsCommitAfterEffect(t *testing.T) {
 	assert.Len(t, untold.unexplained, v.doubled)
 }
 
-// The judge excuses a double only by what was done to its process, or to Redis, before its record.
+// The judge excuses a doubled effect only if something happened to its process, or to Redis, before
+// the effect was recorded.
 func TestJudgeWantsTheRightReason(t *testing.T) {
 	zero := time.Now()
 	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
@@ -176,7 +176,7 @@ func TestJudgeWantsTheRightReason(t *testing.T) {
 	}
 	lines := []faultLine{line("begun", 10, 1), line("effect", 11, 1), line("recorded", 12, 1),
 		line("begun", 30, 2), line("effect", 31, 2), line("recorded", 32, 2)}
-	// of the one that is stopped between its begin and its effect
+	// process 1 is stopped between its begin and its effect
 	late := []faultLine{line("begun", 10, 1), line("begun", 30, 2), line("effect", 31, 2),
 		line("recorded", 32, 2), line("effect", 40, 1), line("lost", 40, 1)}
 	v := (&faultJudge{log: map[int32][]string{0: {"a"}}, lines: late,

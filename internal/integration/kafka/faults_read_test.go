@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// readTopic hands over every message of a topic up to its present end.
+// readTopic calls each with every message of a topic up to its present end.
 func readTopic(t *testing.T, brokers []string, topic string, each func(*sarama.ConsumerMessage)) {
 	t.Helper()
 	cfg := clientConfig()
@@ -58,15 +58,15 @@ func readIDs(t *testing.T, brokers []string, topic string) map[int32][]string {
 	return log
 }
 
-// readCommits returns every commit of a topic's offsets that a group's coordinator has written
-// down, by group.
+// readCommits returns, by group, every commit of the topics' offsets that a coordinator has written
+// into __consumer_offsets.
 func readCommits(t *testing.T, brokers []string, topics []string) map[string][]seenCommit {
 	t.Helper()
 	commits := map[string][]seenCommit{}
 	readTopic(t, brokers, "__consumer_offsets", func(m *sarama.ConsumerMessage) {
 		key, value := kmsg.NewOffsetCommitKey(), kmsg.NewOffsetCommitValue()
 		if len(m.Key) < 2 || m.Key[0] != 0 || m.Key[1] > 1 || m.Value == nil {
-			return // about the group, or taken back
+			return // about the group, or a deleted offset
 		}
 		require.NoError(t, key.ReadFrom(m.Key))
 		require.NoError(t, value.ReadFrom(m.Value))
@@ -78,7 +78,7 @@ func readCommits(t *testing.T, brokers []string, topics []string) map[string][]s
 	return commits
 }
 
-// commitWatch asks for a group's offsets while it runs.
+// commitWatch asks for the offsets of a group while the group works.
 type commitWatch struct {
 	brokers      []string
 	topic, group string
@@ -90,7 +90,7 @@ type commitWatch struct {
 	admin sarama.ClusterAdmin
 }
 
-// look asks once. A broker that is away answers another time.
+// look asks once. If the broker does not answer, the next look asks again.
 func (w *commitWatch) look() {
 	if w.admin == nil {
 		admin, err := sarama.NewClusterAdmin(w.brokers, clientConfig())
@@ -140,14 +140,14 @@ func (w *commitWatch) watch(ctx context.Context, every time.Duration) {
 	}
 }
 
-// commits that were seen.
+// commits returns the commits that were seen.
 func (w *commitWatch) commits() []seenCommit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.seen)
 }
 
-// offset that was seen last of a partition.
+// offset returns the last offset that was seen of a partition.
 func (w *commitWatch) offset(partition int32) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func newCommitWatch(brokers []string, topic, group string, partitions int32) *co
 	return w
 }
 
-// setGroup sets a configuration of a group, and reports whether the brokers know it.
+// setGroup sets a configuration of a group. It returns an error if the brokers do not know it.
 func setGroup(t *testing.T, brokers []string, group, name, value string) error {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))

@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// endConnections shuts down every connection of this process whose other end has one of the
-// addresses: as a peer that has gone, or a firewall that resets. It knows them by their file
-// descriptors, because librdkafka lets nobody dial for it. A descriptor that was closed and used
-// again meanwhile is a connection that is cut by chance.
+// endConnections shuts down every connection of this process to a port of addrs, as a firewall may.
+// It finds them by their file descriptors, because librdkafka takes no dialer from a test. If a
+// descriptor is closed and used again meanwhile, another connection is cut by chance.
 func endConnections(addrs []string) {
 	var ports []int
 	for _, addr := range addrs {

@@ -120,7 +120,8 @@ func workFaulted(ctx context.Context, cfg workerConfig) error {
 	}
 }
 
-// consume is one life of a consumer with its store; both may be out of reach when it begins.
+// consume opens the store and runs a consumer until it ends. Redis and Kafka may be out of reach
+// when it begins.
 func (w *faultedWorker) consume(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Addr: w.cfg.Redis})
 	defer func() { _ = client.Close() }()
@@ -185,7 +186,7 @@ func (w *faultedWorker) handle(ctx context.Context, m *kafkaadapter.Message) err
 	if err == nil {
 		w.say("effect", m)
 		if rand.IntN(4) == 0 { //nolint:gosec // a test
-			// A kill, a stop or an outage often comes between an effect and its record.
+			// So that a kill, a stop or an outage often comes between an effect and its record.
 			_ = backoff.Sleep(context.WithoutCancel(ctx), 150*time.Millisecond)
 		}
 	}
@@ -217,7 +218,8 @@ func (w *faultedWorker) obey(ctx context.Context, from io.Reader) {
 	}
 }
 
-// cutOff ends all connections to the addresses, whatever library has made them, for so long.
+// cutOff ends all connections to addrs again and again for the time long, whichever library has
+// made them.
 func cutOff(ctx context.Context, addrs []string, long time.Duration) {
 	for until := time.Now().Add(long); ; {
 		endConnections(addrs)
@@ -227,7 +229,7 @@ func cutOff(ctx context.Context, addrs []string, long time.Duration) {
 	}
 }
 
-// faultedProcess is a member that the test does something to.
+// faultedProcess is the process of a member. The test sends it orders and signals.
 type faultedProcess struct {
 	cfg workerConfig
 
@@ -238,7 +240,8 @@ type faultedProcess struct {
 
 func (p *faultedProcess) pid() int { return p.cmd.Process.Pid }
 
-// order tells the process to cut something off; one that has ended does not hear it.
+// order tells the process to cut its connections to whom for the time long. A process that has
+// ended gets no order.
 func (p *faultedProcess) order(whom string, long time.Duration) {
 	_, _ = fmt.Fprintf(p.orders, "cut %s %v\n", whom, long)
 }

@@ -27,9 +27,9 @@ type fencedGroup struct {
 	log   map[int32][]string // what was produced
 }
 
-// TestFenceThroughAKill has three processes. The first is killed inside a transaction, with
-// committed ranges that Kafka has not heard of. The second stops in front of a transaction, is put
-// out of the group, and continues when the third has done all. Every message has its effect once.
+// TestFenceThroughAKill has three processes. The first is killed inside a transaction. It has
+// committed ranges before, but not to Kafka. The second stops itself before a transaction, loses
+// its place in the group, and continues when the third has done all. Every message has one effect.
 func TestFenceThroughAKill(t *testing.T) {
 	for _, client := range []string{"sarama", "franz"} {
 		t.Run(client, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestFenceThroughAKill(t *testing.T) {
 			g := newFencedGroup(t, client)
 			heir := spawn(t, g.cfg)
 			again, zombies := int64(0), int64(0)
-			// A rebalance just before the kill has the victim commit: that round proves nothing.
+			// In a rebalance just before the kill the victim commits: that round proves nothing.
 			for round := 0; round < fenceRounds || again == 0 && round < fenceRounds+5; round++ {
 				zombies += g.round()
 				again = heir.foundDone()
@@ -81,14 +81,14 @@ func (g *fencedGroup) exec(query string) {
 	assert.NoError(g.t, err, query)
 }
 
-// round has one process killed and one stopped next to the heir. It returns how many messages of
-// its range the stopped one found done when it continued.
+// round kills one process and stops another one while the heir runs. It returns how many messages
+// of its range the stopped process found done when it continued.
 func (g *fencedGroup) round() (fencedOff int64) {
 	g.t.Helper()
 	dying, frozen := g.cfg, g.cfg
 	dying.Hold, frozen.Freeze = true, true
 	victim, zombie := spawn(g.t, dying), spawn(g.t, frozen)
-	// or it outlives the test
+	// without this it may outlive the test
 	g.t.Cleanup(func() { _ = zombie.cmd.Process.Signal(syscall.SIGCONT) })
 	held := g.killAndFreeze(victim, zombie)
 	eventually(g.t, 30*time.Second, g.committedToEnd)
@@ -107,14 +107,14 @@ func (g *fencedGroup) round() (fencedOff int64) {
 		return true, ""
 	})
 	assert.Equal(g.t, found.to, found.start, "the zombie had effects that somebody else had had")
-	g.produce(10) // it is a member again, or will be
+	g.produce(10) // the zombie is a member again, or will be
 	g.end(zombie)
 	eventually(g.t, 30*time.Second, g.committedToEnd)
 	return found.start - found.from
 }
 
-// killAndFreeze sends messages until the victim is inside a transaction, in which it kills it, and
-// the zombie has stopped. It returns the range that the zombie is in front of.
+// killAndFreeze sends messages until the victim is inside a transaction and the zombie has stopped.
+// It kills the victim there, and returns the range before which the zombie has stopped.
 func (g *fencedGroup) killAndFreeze(victim, zombie *process) (held fencedRange) {
 	g.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -125,7 +125,7 @@ func (g *fencedGroup) killAndFreeze(victim, zombie *process) (held fencedRange) 
 		case <-tick.C:
 			g.produce(5)
 		case line := <-victim.holding:
-			// at once: in a rebalance it would commit what it has done
+			// at once: in a rebalance the victim would commit its ranges to Kafka
 			require.NoError(g.t, victim.cmd.Process.Signal(syscall.SIGKILL))
 			<-victim.ended
 			g.t.Log("killed at", line)

@@ -21,8 +21,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// fencedShop is a scene whose members have the effects of a range, and move the fence, in one
-// transaction. There is no record of a message, and no constraint on the effects.
+// fencedShop is a scene whose members write the effects of a range, and move the fence, in one
+// transaction. Messages have no records, and the table of effects has no constraint.
 type fencedShop struct {
 	*scene
 	db      *sql.DB
@@ -87,7 +87,7 @@ func (s *fencedShop) exec(query string) {
 	assert.NoError(s.t, err, query)
 }
 
-// missing implements records: the effect is the record.
+// missing implements records: a message's effect counts as its record.
 func (s *fencedShop) missing(ids []string) (missing []string) {
 	there := map[string]bool{}
 	for _, e := range s.load() {
@@ -122,9 +122,9 @@ func (s *fencedShop) load() (all []effect) {
 	return all
 }
 
-// fenceMoments are where a test looks in. Each may be nil.
+// fenceMoments are hooks of a test. Each may be nil.
 type fenceMoments struct {
-	// the transaction, of which that is the context
+	// before the transaction, which gets the context that it returns
 	before func(ctx context.Context) context.Context
 	inside func(link *mortal) // between the effects and their commit
 	after  func()             // between the commit and Kafka
@@ -199,8 +199,8 @@ func (s *fencedShop) wantOnce(n int) {
 	s.wantNothingLeft()
 }
 
-// A member dies inside a transaction, or after its commit and before Kafka hears of it: the next
-// one is given everything again, and has what is left.
+// A member dies inside a transaction, or after its commit and before it commits to Kafka. The next
+// member gets everything again, and has only those effects that are missing.
 func TestFenceCrash(t *testing.T) {
 	for name, after := range map[string]bool{"inside": false, "after the commit": true} {
 		t.Run(name, func(t *testing.T) {
@@ -281,8 +281,8 @@ func TestFenceRebalance(t *testing.T) {
 	})
 }
 
-// A member that is cut off from Kafka in the midst of a range continues when another one has done
-// all of it.
+// A member is cut off from Kafka before the transaction of a range. It continues when another
+// member has done everything.
 func TestFenceZombie(t *testing.T) {
 	eachFence(t, func(t *testing.T, s *fencedShop) {
 		const n = 60
@@ -292,7 +292,7 @@ func TestFenceZombie(t *testing.T) {
 		frozen := s.joinFenced(fenceMoments{before: func(ctx context.Context) context.Context {
 			hold()
 			<-thaw
-			return context.WithoutCancel(ctx) // it does not hear of its end
+			return context.WithoutCancel(ctx) // it ignores that its context ends
 		}})
 		waitFor(t, held, "the member was given nothing")
 		frozen.dialer.cut()

@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// fencedWorker is a process that has the effects of ranges and moves a fence, in one transaction.
+// fencedWorker is a process that writes the effects of a range and moves the fence in one
+// transaction.
 type fencedWorker struct {
 	cfg   workerConfig
 	db    *sql.DB
@@ -23,8 +24,8 @@ type fencedWorker struct {
 	mu   sync.Mutex
 	done map[int32]int // ranges of each partition since it was assigned
 	held bool
-	// Every transaction holds open, and the goroutine that stops the process holds it alone: the
-	// locks of a transaction that was stopped would be in everybody's way.
+	// Every transaction holds open for reading, and the goroutine that stops the process holds it
+	// for writing: the locks of a stopped transaction would block the other processes.
 	open sync.RWMutex
 }
 
@@ -55,11 +56,11 @@ func workFenced(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	})
 }
 
-// handle has the effects of a range, as many as the fence has left of it.
+// handle writes the effects of those messages of a range that the fence has not passed.
 func (w *fencedWorker) handle(ctx context.Context, r *kafkaadapter.Range) error {
 	if w.cfg.Freeze && w.due(r.Partition) {
 		w.freeze(fmt.Sprintf("%d %d %d", r.Partition, r.From, r.To))
-		ctx = context.WithoutCancel(ctx) // it does not hear of its end
+		ctx = context.WithoutCancel(ctx) // it ignores that its context ends
 	}
 	w.open.RLock()
 	defer w.open.RUnlock()
@@ -88,7 +89,7 @@ func (w *fencedWorker) handle(ctx context.Context, r *kafkaadapter.Range) error 
 	return nil
 }
 
-// due returns true once, when the partition has had enough ranges.
+// due returns true once, when three or more ranges of the partition are done.
 func (w *fencedWorker) due(partition int32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +100,7 @@ func (w *fencedWorker) due(partition int32) bool {
 	return true
 }
 
-// freeze stops the whole process until somebody has it go on.
+// freeze stops the whole process until it gets SIGCONT.
 func (w *fencedWorker) freeze(what string) {
 	w.open.Lock()
 	defer w.open.Unlock()
@@ -111,7 +112,7 @@ func (w *fencedWorker) freeze(what string) {
 	<-thawed
 }
 
-// revoked forgets what was done of the partition: that has been committed, or will be delivered to
+// revoked resets the count of the partition: its ranges are committed, or will be delivered to
 // another member.
 func (w *fencedWorker) revoked(_ string, partition int32, _, _ int) {
 	w.mu.Lock()
@@ -119,7 +120,7 @@ func (w *fencedWorker) revoked(_ string, partition int32, _, _ int) {
 	w.done[partition] = 0
 }
 
-// fencedRange is a range that was done from start on.
+// fencedRange is a range of which this process had the effects from start on.
 type fencedRange struct {
 	partition       int32
 	from, start, to int64

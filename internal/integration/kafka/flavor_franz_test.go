@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// franzFlavors are the twin on franz-go.
+// franzFlavors consume with kafkafranz, the driver for franz-go.
 var franzFlavors = []flavor{
 	franzWith("franz classic", kgo.Balancers(kgo.CooperativeStickyBalancer())),
 	franzWith("franz KIP-848", kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()),
@@ -28,7 +28,7 @@ var unmoved = []string{
 	"planted: failure is done", "planted: shared claims",
 }
 
-// The twin stands what the adapter stands.
+// kafkafranz passes the scenarios that kafkasarama passes.
 func TestTwin(t *testing.T) {
 	for _, f := range franzFlavors {
 		for name, scenario := range map[string]func(*testing.T, flavor){
@@ -72,7 +72,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// seen is the scenario in which the oracles see what is planted.
+// seen returns a scenario that fails if the oracles find nothing of what findings plants.
 func seen(findings func(*testing.T, flavor) []string) func(*testing.T, flavor) {
 	return func(t *testing.T, f flavor) {
 		t.Helper()
@@ -93,7 +93,7 @@ func franzWith(name string, opts ...kgo.Opt) flavor {
 			require.True(t, mc.client == nil && mc.bug == 0, "this scenario is about sarama")
 			c, err := kafkafranz.New(mc.group, mc.Config)
 			require.NoError(t, err)
-			m.close = func() error { return nil } // the client is Run's own
+			m.close = func() error { return nil } // Run has a client of its own
 			all := append(mc.franzOptions(), opts...)
 			return func(ctx context.Context) error { return c.Run(ctx, all...) }
 		},

@@ -14,8 +14,8 @@ var (
 	flavors     = []flavor{eager, cooperative}
 )
 
-// saramaWith is a flavor whose members offer the group these strategies, each member its own:
-// some have a state.
+// saramaWith returns a flavor whose members offer the group these strategies. Each member makes its
+// own, because some strategies have a state.
 func saramaWith(name string, steady bool, strategies ...func() sarama.BalanceStrategy) flavor {
 	return flavor{
 		name: name, steady: steady, producer: saramaProducer,

@@ -31,7 +31,7 @@ var segmentio = flavor{
 		require.True(t, mc.client == nil && mc.bug == 0, "this scenario is about sarama")
 		c, err := mc.segmentio(mc.Config)
 		require.NoError(t, err)
-		m.close = func() error { return nil } // the connections are Run's own
+		m.close = func() error { return nil } // Run has connections of its own
 		return c.Run
 	},
 }
@@ -50,7 +50,7 @@ func (m *membership) segmentio(cfg kafkaadapter.Config) (*kafkasegmentio.Consume
 	}, cfg)
 }
 
-// The driver for kafka-go stands what the others stand.
+// kafkasegmentio passes the scenarios that the other drivers pass.
 func TestSegmentio(t *testing.T) {
 	for name, scenario := range map[string]func(*testing.T, flavor){
 		"crash between claim and effect":  crashBetweenClaimAndEffect,

@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// flavor is one way to consume: a client library, and how its group rebalances. Every
-// scenario runs on each of them, and none knows more of it than this.
+// flavor is one way to consume: a client library, and how its group rebalances. A scenario knows
+// nothing of a flavor but these fields.
 type flavor struct {
 	name string
 	// client makes a member's client and consumer, and returns what runs them.
@@ -47,7 +47,7 @@ type bug int
 const (
 	// marksOnReceipt marks every message when it arrives, and commits what is marked.
 	marksOnReceipt bug = iota + 1
-	// commitsOnce does not find the coordinator again that has refused a commit.
+	// commitsOnce does not look for the coordinator again after a refused commit.
 	commitsOnce
 	// sharesClient commits over the client of the consumer group.
 	sharesClient

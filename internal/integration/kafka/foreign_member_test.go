@@ -35,15 +35,15 @@ type mixedGroup struct {
 
 	mu       sync.Mutex
 	effects  map[string]map[string]int // by id, of "ours" and "foreign"
-	received map[string]int            // positions, of ours
-	refused  map[string]bool           // commits of the foreign member
+	received map[string]int            // positions that our members received
+	refused  map[string]bool           // ids whose commit by the foreign member was refused
 }
 
 const mixedPartitions = 4
 
-// A group has a member of another library, which commits by itself and leaves the metadata empty or
-// fills it with something else. Each kind continues where the other one has committed, in every
-// driver with groups of offsets.
+// A group also has a member that does not use Onceward. It commits by itself, with empty metadata
+// or with metadata of its own. Each kind of member continues where the other kind has committed.
+// Every driver whose groups commit offsets is tested.
 func TestGroupSharedWithForeignConsumer(t *testing.T) {
 	for name, foreign := range map[string]foreignLoop{
 		"sarama":        foreignFranz(true),
@@ -63,7 +63,7 @@ func TestGroupSharedWithForeignConsumer(t *testing.T) {
 			join := g.join(ours)
 			g.wantSplit()
 			leave()
-			g.produce(200) // it moves at work
+			g.produce(200) // the partitions move while there is work
 			g.wantHandled("ours alone")
 			assert.GreaterOrEqual(t, g.count("ours"), 200)
 			g.wantNotReceivedBelow(50)
@@ -104,7 +104,7 @@ func newMixedGroup(t *testing.T) *mixedGroup {
 	return g
 }
 
-// produce sends n messages, as many to each partition.
+// produce sends n messages, spread evenly over the partitions.
 func (g *mixedGroup) produce(n int) {
 	g.t.Helper()
 	records := make([]*kgo.Record, n)
@@ -117,7 +117,7 @@ func (g *mixedGroup) produce(n int) {
 	require.NoError(g.t, g.client.ProduceSync(g.t.Context(), records...).FirstErr())
 }
 
-// join has a member until leave is called.
+// join runs member until leave is called.
 func (g *mixedGroup) join(member foreignLoop) (leave func()) {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(g.t.Context()))
@@ -131,7 +131,7 @@ func (g *mixedGroup) join(member foreignLoop) (leave func()) {
 	}
 }
 
-// consume is a member of ours.
+// consume runs a member that uses Onceward.
 func (g *mixedGroup) consume(ctx context.Context, flavor string) error {
 	d, err := dedup.New(g.store, dedup.Config{Namespace: "t", Window: time.Hour,
 		LeaseTTL: 30 * time.Second})
@@ -201,7 +201,8 @@ func (g *mixedGroup) wantSplit() {
 	g.wantHandled("both")
 }
 
-// wantNotReceivedBelow checks that nothing came to ours that had been committed by the other one.
+// wantNotReceivedBelow checks that our members received no message below offset, because the
+// foreign member had committed those.
 func (g *mixedGroup) wantNotReceivedBelow(offset int) {
 	g.t.Helper()
 	g.mu.Lock()
@@ -213,8 +214,8 @@ func (g *mixedGroup) wantNotReceivedBelow(offset int) {
 	}
 }
 
-// foreignFranz commits with kgo, which adds its member's id as metadata, unless that is to be
-// empty.
+// foreignFranz commits with kgo, which sends the member's id as metadata. If empty is true, the
+// metadata is removed.
 func foreignFranz(empty bool) foreignLoop {
 	return func(ctx context.Context, g *mixedGroup) error {
 		client, err := kgo.NewClient(kgo.SeedBrokers(g.brokers...),
@@ -254,7 +255,8 @@ func foreignFranz(empty bool) foreignLoop {
 	}
 }
 
-// refusesCommit commits a message. One whose commit was refused may come to ours, too.
+// refusesCommit commits a message, and reports whether that was refused. Our members may then
+// receive the message, too.
 func (g *mixedGroup) refusesCommit(client *kafka.Consumer, m *kafka.Message) bool {
 	_, err := client.CommitMessage(m)
 	if err == nil {

@@ -21,7 +21,7 @@ func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond),
-		// Members of the next protocol have their times from the brokers.
+		// Members of KIP-848 get their timeouts from the brokers.
 		kfake.BrokerConfigs(map[string]string{
 			"group.consumer.heartbeat.interval.ms": "250",
 			"group.consumer.session.timeout.ms":    "1500",
@@ -31,9 +31,9 @@ func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
-// clientConfig has timeouts short enough for a test to see a dead member. Its retries do not wait
-// much longer than what they wait for: a rebalance that meets another one sleeps through
-// Rebalance.Retry.Backoff, two seconds by default.
+// clientConfig has timeouts short enough for a test to see a dead member. The pauses before its
+// retries are short, too: a rebalance that meets another one sleeps for Rebalance.Retry.Backoff,
+// two seconds by default.
 func clientConfig() *sarama.Config {
 	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
@@ -43,7 +43,7 @@ func clientConfig() *sarama.Config {
 	cfg.Consumer.Retry.Backoff = 100 * time.Millisecond
 	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 	cfg.Metadata.Retry.Backoff = 100 * time.Millisecond
-	// An answer that was lost is waited for that long. A join's takes as long as a rebalance.
+	// The client waits this long for a lost answer. A join is answered only after a rebalance.
 	cfg.Net.ReadTimeout = cfg.Consumer.Group.Rebalance.Timeout + 2*time.Second
 	cfg.Producer.Return.Successes = true
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
@@ -105,8 +105,8 @@ type header struct {
 	value []byte
 }
 
-// record is a message to produce. Nil headers stand for one with its id, a nil value for a
-// tombstone, and an empty key for none.
+// record is a message to produce. If headers is nil, the message has one header, with its id. A nil
+// value makes it a tombstone. If key is empty, it has no key.
 type record struct {
 	id        string
 	partition int32
@@ -142,7 +142,7 @@ func produce(t *testing.T, brokers []string, topic string, records []record) map
 	return at
 }
 
-// produceAt sends the records in order behind those that are in at, and adds them.
+// produceAt sends the records in order, behind those that are in at, and adds their ids to at.
 func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]string,
 	records []record) {
 	t.Helper()
@@ -151,8 +151,8 @@ func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]stri
 	sendAt(t, p, topic, at, records)
 }
 
-// newProducer makes one that waits while a broker is away and does not send twice:
-// positions are counted on.
+// newProducer makes a producer that waits while a broker is away and sends nothing twice: tests
+// rely on the positions.
 func newProducer(t *testing.T, brokers []string) sarama.SyncProducer {
 	t.Helper()
 	cfg := clientConfig()
@@ -183,11 +183,11 @@ func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]st
 	}
 }
 
-// slowness is how much longer than its limit an event may take: limits are chosen for a quiet
-// machine, and only a test that fails waits for so long.
+// slowness is a factor for time limits. They are chosen for a quiet machine, and only a test that
+// fails waits for slowness times the limit.
 const slowness = 4
 
-// eventually polls until cond holds, and fails with what it says otherwise.
+// eventually polls until cond returns true. After slowness*limit the test fails with cond's text.
 func eventually(t *testing.T, limit time.Duration, cond func() (bool, string)) {
 	t.Helper()
 	deadline := time.NewTimer(slowness * limit)

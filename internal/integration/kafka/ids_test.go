@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// sameTime is the timestamp of messages that differ by nothing but their topic.
+// sameTime is the timestamp of all messages that produceBare sends.
 var sameTime = time.UnixMilli(1_700_000_000_000)
 
 func newAdmin(t *testing.T, s *scene) sarama.ClusterAdmin {
@@ -29,7 +29,7 @@ func newAdmin(t *testing.T, s *scene) sarama.ClusterAdmin {
 	return admin
 }
 
-// produceBare sends messages without an id, at the same positions and times again and again.
+// produceBare sends n messages without an id, all with the same timestamp.
 func produceBare(t *testing.T, s *scene, prefix string, n int) {
 	t.Helper()
 	p, err := sarama.NewSyncProducer(s.cluster.ListenAddrs(), clientConfig())
@@ -43,8 +43,8 @@ func produceBare(t *testing.T, s *scene, prefix string, n int) {
 	require.NoError(t, p.SendMessages(messages))
 }
 
-// A topic is deleted and created again: the same positions are other messages, and all of
-// them run, for members that have been there before, too. A redelivery does not.
+// A topic is deleted and created again. Other messages are at the same positions then, and all of
+// them run. Messages that are only redelivered do not run again.
 func TestPositionsOfARecreatedTopic(t *testing.T) { eachFlavor(t, positionsOfARecreatedTopic) }
 
 func positionsOfARecreatedTopic(t *testing.T, f flavor) {
@@ -87,9 +87,9 @@ func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 	assert.Equal(t, 3*n, missing, "messages without an id")
 }
 
-// An id of nearly a megabyte is not an id, and its message goes to the dead letters with the header
-// as it is. It does not carry a second copy of the header: the topic would not take that, and the
-// messages behind it would wait forever.
+// A header of nearly a megabyte is not accepted as an id. The message goes to the dead letters with
+// this header, but without a second copy of it: the topic would not take that, and the messages
+// behind it would wait forever.
 func TestHugeIDIsParked(t *testing.T) { eachFlavor(t, hugeIDIsParked) }
 
 func hugeIDIsParked(t *testing.T, f flavor) {

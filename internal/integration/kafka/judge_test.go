@@ -65,7 +65,8 @@ func (s *scene) wantNothingLeft() {
 	wantNoGoroutines(s.t)
 }
 
-// notOnce is which ids had no effect, several, or one without having been produced.
+// notOnce returns the ids that had no effect or several. It also reports effects of ids that were
+// not produced.
 func (s *scene) notOnce() (found []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +83,8 @@ func (s *scene) notOnce() (found []string) {
 	return found
 }
 
-// disorder is where the first effects of a key of one partition did not come in the order
-// of its messages. One that has happened twice came late the second time.
+// disorder returns where the first effects of a key in one partition did not come in the order of
+// its messages. It ignores second effects, which come late.
 func (s *scene) disorder() (found []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *scene) disorder() (found []string) {
 	return found
 }
 
-// held is which ids are claimed: every one should be done, or free.
+// held returns the ids that are still claimed. At the end each id should be done, or free.
 func (s *scene) held() (found []string) {
 	if s.ledger != nil {
 		return nil
@@ -120,7 +121,7 @@ func (s *scene) held() (found []string) {
 	return found
 }
 
-// ids are those that were produced, each once.
+// ids returns the ids that were produced, each once.
 func (s *scene) ids() []string {
 	ids := map[string]bool{}
 	for _, log := range s.log {
@@ -133,7 +134,7 @@ func (s *scene) ids() []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// stateOf is what the store has of an id.
+// stateOf returns the state of an id in the store.
 func (s *scene) stateOf(id string) driver.State {
 	key, err := driver.NewID("t", sceneScope, id)
 	if err != nil {
@@ -142,12 +143,12 @@ func (s *scene) stateOf(id string) driver.State {
 	return s.store.Lookup(context.Background(), []driver.ID{key})[0].Record.State
 }
 
-// sceneLabel marks the goroutines of members with the name of their test, so that tests
-// which run side by side can tell theirs.
+// sceneLabel marks the goroutines of members with the name of their test, because several tests run
+// at the same time.
 const sceneLabel = "scene"
 
-// wantNoGoroutines waits until nothing of this module's shipped code is left running that
-// members of this test have started.
+// wantNoGoroutines waits until no goroutine that members of this test have started runs code of
+// kafkaadapter or dedup.
 func wantNoGoroutines(t *testing.T) {
 	t.Helper()
 	mine := fmt.Sprintf("%q:%s", sceneLabel, strconv.Quote(t.Name()))

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// Both clients find the same lag in what the log has: batches that are compressed, marks that
-// transactions leave, and a group that has committed nothing.
+// Both clients find the same lag with compressed batches, with the marks of transactions, and for a
+// group that has committed nothing.
 func TestLags(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		cluster := embeddedNodes(t, 2, kfake.SeedTopics(2, "lags"))
@@ -31,8 +31,8 @@ func TestLags(t *testing.T) {
 	})
 }
 
-// A partition that has got another leader is asked for there; before, it was asked for in the wrong
-// place until the client's next refresh.
+// When a partition gets another leader, Lags asks that one. It used to ask the old leader until the
+// client's next refresh.
 func TestLagsOfMovedPartition(t *testing.T) {
 	cluster := embeddedNodes(t, 2, kfake.SeedTopics(2, "lags"))
 	native, err := sarama.NewClient(cluster.ListenAddrs(), clientConfig())
@@ -109,7 +109,7 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	commit(1, 1)
 	want("all is read", 0)
 
-	// A transaction leaves a mark behind its messages, which nobody can read and commit.
+	// A transaction leaves a mark behind its messages. Nobody can read or commit this mark.
 	marks := map[bool]int64{true: 4, false: 6}
 	for _, committed := range []bool{true, false} {
 		txn := newClient(kgo.TransactionalID(topic + map[bool]string{true: "-1",

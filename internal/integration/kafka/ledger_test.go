@@ -41,7 +41,8 @@ func (s *scene) atomic() *sqlLedger {
 	return s.ledger
 }
 
-// openSQLite has one connection: SQLite has one writer, and no waiting for its lock then.
+// openSQLite opens a database with one connection: SQLite has one writer, and with one connection
+// nobody waits for its lock.
 func openSQLite(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
@@ -51,8 +52,8 @@ func openSQLite(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// land has the effect of a message and marks it, in one transaction. A process that died
-// meanwhile does not commit, and one that is frozen does so when it thaws.
+// land writes the effect of a message and marks it, in one transaction. If the process has died
+// meanwhile, it does not commit. If it is frozen, it commits when it thaws.
 func (l *sqlLedger) land(ctx context.Context, s *scene, link *mortal,
 	m *kafkaadapter.Message) error {
 	tx, err := l.write.BeginTx(ctx, nil)

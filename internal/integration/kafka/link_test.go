@@ -69,7 +69,7 @@ type mortal struct {
 	ice  chan struct{} // closed by the thaw
 
 	endsMu sync.Mutex
-	ends   map[driver.ID][]driver.Answer // of successes, as the store answered them
+	ends   map[driver.ID][]driver.Answer // the store's answers to successful completions
 }
 
 var errDead = errors.New("the process is dead")
@@ -86,7 +86,7 @@ func (m *mortal) wasKilled() bool {
 	return m.dead
 }
 
-// freeze lets every call from now on wait for thaw.
+// freeze makes every call from now on wait for thaw.
 func (m *mortal) freeze() (thaw func()) {
 	ice := make(chan struct{})
 	m.mu.Lock()
@@ -100,8 +100,8 @@ func (m *mortal) freeze() (thaw func()) {
 	}
 }
 
-// reach waits while the process is frozen, and reports whether it lives. done must be
-// called after the store.
+// reach waits while the process is frozen, and reports whether it lives. The caller calls the store
+// and then done.
 func (m *mortal) reach() (done func(), alive bool) {
 	for {
 		m.mu.RLock()
@@ -164,7 +164,7 @@ func (m *mortal) end(id driver.ID, ans driver.Answer) {
 	m.ends[id] = append(m.ends[id], ans)
 }
 
-// endsOf is what the store answered this process when it recorded the effect of an id.
+// endsOf returns what the store answered this process when it recorded the effect of an id.
 func (m *mortal) endsOf(id string) []driver.Answer {
 	key, err := driver.NewID("t", sceneScope, id)
 	if err != nil {

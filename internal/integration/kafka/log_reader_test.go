@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// logReader is a member of a group of its own, with any driver, on a partition whose log changes
-// under it.
+// logReader is the only member of a group, with any driver. It reads a partition while the test
+// changes its log.
 type logReader struct {
 	t            *testing.T
 	flavor       string
@@ -44,7 +44,7 @@ func newLogReader(t *testing.T, flavor string, brokers []string, topic string) *
 	return r
 }
 
-// start has it read until leave is called.
+// start makes the reader read until leave is called.
 func (r *logReader) start() (leave func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
@@ -99,14 +99,14 @@ func (r *logReader) note(f func()) {
 	f()
 }
 
-// told is what GroupError was told so far.
+// told returns the errors that GroupError got so far.
 func (r *logReader) told() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.errs)
 }
 
-// missing are the ids that have had no effect.
+// missing returns those of the ids that have had no effect.
 func (r *logReader) missing(ids []string) (missing []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +181,7 @@ func idsFrom(from, n int) []string {
 
 func first5(found []string) []string { return found[:min(len(found), 5)] }
 
-// pause waits for so long, and reports whether ctx has not ended meanwhile.
+// pause waits for d. It returns false if ctx ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

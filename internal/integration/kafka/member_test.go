@@ -25,7 +25,7 @@ type memberConfig struct {
 	membership
 
 	link      *mortal // to its store; see scene.join for what an unclaimed member has
-	deadTopic string  // parks there
+	deadTopic string  // the topic for its dead letters
 
 	// Settings of the Deduper.
 	lease    time.Duration // default 1 s
@@ -37,7 +37,7 @@ type memberConfig struct {
 	bug    bug // planted
 }
 
-// newDeduper makes the member's own.
+// newDeduper makes the member's Deduper.
 func (mc *memberConfig) newDeduper() (*dedup.Deduper, error) {
 	lease := time.Second
 	if mc.lease > 0 {
@@ -55,7 +55,7 @@ type member struct {
 	dialer *cutDialer
 	link   *mortal
 	dedup  *dedup.Deduper // nil when unclaimed
-	close  func() error   // closes the client; again is harmless
+	close  func() error   // closes the client; may be called again
 	cancel context.CancelFunc
 	done   chan error // Run's
 
@@ -63,7 +63,7 @@ type member struct {
 	alarm          atomic.Pointer[alarm]
 }
 
-// members counts them, in all tests.
+// members counts the members of all tests.
 var members atomic.Int64
 
 // newMember makes a member that does not run yet, and completes its configuration: its client
@@ -96,15 +96,15 @@ func (m *member) run(t *testing.T, run func(context.Context) error) {
 	}()
 }
 
-// alarm goes off when a number of handlers have begun.
+// alarm calls do once, when the number of handlers that have begun reaches at.
 type alarm struct {
 	at   int64
 	once sync.Once
-	do   func() // by the last of them, before its handler is called
+	do   func() // the last of these handlers calls it before it works
 }
 
-// after returns a channel that is closed when n more handlers have begun, by the last of
-// them: it is running then.
+// after returns a channel that is closed when n more handlers have begun. The last of them closes
+// it before it works, so that one is running then.
 func (m *member) after(n int64) <-chan struct{} {
 	off := make(chan struct{})
 	m.alarm.Store(&alarm{at: m.began.Load() + n, do: func() { close(off) }})
@@ -140,9 +140,8 @@ func (m *member) crash() {
 	m.abandon()
 }
 
-// freeze stops the member as SIGSTOP would, as far as anybody else can tell: it says
-// nothing to the broker, and what it has to say to the store waits for thaw. Its handlers
-// are for the scenario to stop.
+// freeze stops the member as SIGSTOP would, as others see it: the member sends nothing to the
+// broker, and its calls of the store wait for thaw. The scenario has to stop the handlers itself.
 func (m *member) freeze() (thaw func()) {
 	thaw = m.link.freeze()
 	m.dialer.cut()

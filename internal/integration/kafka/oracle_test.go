@@ -23,7 +23,7 @@ import (
 // records returns the ids that are not on record as done, each with its state.
 type records func(ids []string) (missing []string)
 
-// recordsOf reads a store, past everything that a test puts in front of it.
+// recordsOf reads store directly, without the troubles that a test puts in front of it.
 func recordsOf(store dedup.Store) records {
 	return func(ids []string) (missing []string) {
 		keys := make([]driver.ID, len(ids))
@@ -66,7 +66,7 @@ func newOracle(recs records) *oracle {
 		last: map[int32]int64{}, generations: map[int32]bool{}}
 }
 
-// attach sees the commits of a cluster, or of its next life.
+// attach makes the oracle see the commits of a cluster. A restarted cluster is attached again.
 func (o *oracle) attach(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -138,8 +138,8 @@ func (o *oracle) commit(generation, partition int32, offset int64) {
 	o.checked[partition] = offset
 }
 
-// stream is n messages over the partitions; every fifth repeats an earlier id, on
-// whatever partition.
+// stream returns n messages on random partitions, and the number of their ids. Every fifth message
+// repeats an earlier id.
 func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
 	for i := range n {
 		id := idOf(unique)
@@ -155,9 +155,8 @@ func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
 	return records, unique
 }
 
-// Under crashes and rebalances nothing is committed before its record, and nothing is
-// lost. Every crash hits a member that is at work, and every rebalance moves partitions
-// of members that are.
+// Under crashes and rebalances nothing is committed before its record, and nothing is lost. Every
+// crash hits a member that runs handlers, and every rebalance moves partitions of such members.
 func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	const messages, partitions, rounds, atWork = 12_000, 6, 5, 30
 	seed := uint64(time.Now().UnixNano()) // a seed
@@ -189,12 +188,12 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 		assert.NotZero(t, waitFor(t, crashed, "the member to crash is not at work"),
 			"round %d: the member that crashed was idle", round)
 		members[victim] = join()
-		extra := join() // a rebalance that comes
+		extra := join() // causes a rebalance
 		s.wantMembers(len(members) + 1)
 		working := extra.after(atWork)
 		more()
 		waitFor(t, working, "the member that has joined gets nothing to do")
-		extra.leave(t) // and one that goes
+		extra.leave(t) // causes another one
 	}
 	s.wantCommittedToEnd(60 * time.Second)
 	for _, m := range members {

@@ -18,8 +18,8 @@ import (
 // takesOver makes a member claim at once what an older generation holds.
 func takesOver(mc *memberConfig) { mc.Allow.TakeOver = true }
 
-// overlap is two messages, one on each of two partitions, whose handlers do not listen: the
-// first member is at work on both when a second one joins and gets one of them.
+// overlap has one message on each of two partitions, and handlers that ignore their contexts. The
+// first member handles both messages when a second one joins and gets one of the partitions.
 type overlap struct {
 	*scene
 	release chan struct{}
@@ -37,7 +37,7 @@ func newOverlap(t *testing.T, f flavor) *overlap {
 	return o
 }
 
-// enter notes a handler, which does not go on before the overlap is over.
+// enter counts a handler, and blocks it until release is closed.
 func (o *overlap) enter(id string) {
 	o.mu.Lock()
 	o.inside[id]++
@@ -50,7 +50,7 @@ func (o *overlap) deaf(_ context.Context, m *kafkaadapter.Message) error {
 	return nil
 }
 
-// atOnce is the most handlers of one message that are running now.
+// atOnce returns the largest number of handlers of one message. None ends before release is closed.
 func (o *overlap) atOnce() (most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,9 +62,9 @@ func (o *overlap) atOnce() (most int) {
 
 func shortDrain(mc *memberConfig) { mc.Tuning.Drain = 200 * time.Millisecond }
 
-// At level Claimed a message moves to another member while its handler still runs, and the
-// lease keeps the two apart. With Allow.TakeOver it does not: two effects are live
-// at the same time. That is the exception that the option's documentation names.
+// At level Claimed a message moves to another member while its handler still runs, and the lease
+// keeps the new handler from starting. With Allow.TakeOver it does not: two handlers run at the
+// same time. That is the exception that the option's documentation names.
 func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -97,9 +97,9 @@ func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 	}
 }
 
-// At level Atomic nothing keeps the handlers apart, nor needs to: one transaction is
-// committed, and the other one finds its mark. When the new handler comes the old ones are
-// before their transactions, or one is inside its own and the other queues for the database.
+// At level Atomic two handlers of a message may run at the same time: one commits its transaction,
+// and the other one finds the mark. When the new handler begins, the old ones are before their
+// transactions, or one is inside its transaction and the other waits for the database.
 func TestOverlapIsHarmlessInOneTransaction(t *testing.T) {
 	for _, where := range []string{"before the transaction", "inside the transaction"} {
 		t.Run(where, func(t *testing.T) {
@@ -148,7 +148,7 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return a.running.Load() == 2, "the first member is not at work"
 	})
-	// as another process would have
+	// a connection of its own, as another process would have
 	b := o.join(nil, shortDrain, handler(openSQLite(t, ledger.dsn)))
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return a.running.Load()+b.running.Load() > 2,
@@ -163,10 +163,10 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 	assert.NotZero(t, outcomes[dedup.Duplicate], "outcomes %v", outcomes)
 }
 
-// longLease is one that no test outlives.
+// longLease sets a lease that is longer than any test.
 func longLease(mc *memberConfig) { mc.lease, mc.Tuning.Workers = time.Minute, 4 }
 
-// generation of the group, as the broker counts it.
+// generation returns the generation of the group, as the broker counts it.
 func (s *scene) generation() int32 {
 	if info := s.cluster.GroupInfo(sceneGroup); info != nil {
 		return info.Epoch
@@ -174,8 +174,8 @@ func (s *scene) generation() int32 {
 	return 0
 }
 
-// wantRunSoon requires that everything runs within two seconds of the assignment to the one
-// member that there is after the generation old.
+// wantRunSoon waits until the group has a generation after old, and one member with partitions.
+// Then it requires that n messages have run within two seconds, times slowness.
 func (s *scene) wantRunSoon(old int32, n int) {
 	s.t.Helper()
 	eventually(s.t, 10*time.Second, func() (bool, string) {

@@ -21,12 +21,12 @@ var (
 // lender lends partitions, and can take them away.
 type lender struct {
 	mu     sync.Mutex
-	refuse int // of the next requests
+	refuse int // how many of the next requests to refuse
 	lent   map[int32]context.CancelCauseFunc
 	asked  int
 }
 
-// loan is one that was lent.
+// loan is a partition that was lent.
 type loan struct {
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -61,8 +61,8 @@ func (l *lender) take(partition int32, refuse int) {
 	l.lent[partition](errTaken)
 }
 
-// A partition that its owner loses ends nothing but what runs of it: sarama would end the session
-// with it, that is, all partitions of the member.
+// When a member loses the ownership of a partition, only the handlers of that partition end. sarama
+// would end the session, and with it all partitions of the member.
 func TestLostPartitionStaysWithItsMember(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
 		s := f.scene(t, 3, 2).nobodyDies()

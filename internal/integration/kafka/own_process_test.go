@@ -35,9 +35,9 @@ type ownedGroup struct {
 	ids    int
 }
 
-// TestOwnedThroughAKill: of two processes that own their partitions one is killed inside an
-// effect; a third one joins and leaves; every message was sent up to three times, and some are
-// sent into a partition that is not their key's. Each has its effect once, but for those that the
+// TestOwnedThroughAKill has two processes that own their partitions, and kills one of them inside
+// an effect. A third process joins and leaves. Every message is sent up to three times, and some
+// are also sent to a partition that is not their key's. Each has one effect, except those that the
 // killed process had begun and not recorded.
 func TestOwnedThroughAKill(t *testing.T) {
 	for _, client := range []string{"sarama", "franz"} {
@@ -50,8 +50,9 @@ func TestOwnedThroughAKill(t *testing.T) {
 	}
 }
 
-// ownedServers are the real ones where those must be there. Next to other tests the embedded ones
-// may answer later than a claim lasts, and its effect then happens again, as it should.
+// ownedServers returns real servers if servertest requires them, and embedded ones otherwise. While
+// other tests run, embedded ones may answer later than a claim lasts. The effect then happens
+// again, as it should.
 func ownedServers(t *testing.T) (brokers []string, addr string) {
 	t.Helper()
 	if servertest.Required() {
@@ -110,7 +111,7 @@ func (g *ownedGroup) play() {
 	g.judge(victim.cmd.Process.Pid, held)
 }
 
-// produceUntilHeld sends messages until the victim is inside the effect that it returns.
+// produceUntilHeld sends messages until the victim is inside an effect, and returns its id.
 func (g *ownedGroup) produceUntilHeld(victim *process) string {
 	g.t.Helper()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -148,8 +149,8 @@ func (g *ownedGroup) produce(n int) {
 	produceAt(g.t, g.cfg.Brokers, g.cfg.Topic, g.log, all)
 }
 
-// misplace sends messages where they do not belong: some that are done, and some that are sent
-// where they belong as well.
+// misplace sends messages to a partition that is not their key's, and then to the right one. Two
+// thirds of them are done already.
 func (g *ownedGroup) misplace() {
 	g.t.Helper()
 	var all []record

@@ -76,13 +76,13 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 		return err
 	}
 	m := cfg.membership()
-	m.rebalance = 6 * time.Second // for what is owned is given up, too
+	m.rebalance = 6 * time.Second // it includes the time to give up what is owned
 	err = m.consume(ctx, cfg.Client, w.config())
 	over := context.WithoutCancel(ctx)
 	return errors.Join(err, w.dedup.Close(over), w.store.Close(over))
 }
 
-// say appends a line at once: a process that is killed afterwards has said it.
+// say appends a line at once, so that it stays when the process is killed afterwards.
 func (w *ownedWorker) say(what, of string) {
 	if _, err := fmt.Fprintf(w.lines, "%s %s %d\n", what, of, os.Getpid()); err != nil {
 		panic(err)
@@ -108,8 +108,8 @@ func (w *ownedWorker) acquire(ctx context.Context,
 	})
 }
 
-// handle has the effect of a message. The process that is to be killed has one, and does not
-// return: it is neither on record nor to be.
+// handle has the effect of a message. In the process that is to be killed, one handler does not
+// return after its effect, so this effect never gets on record.
 func (w *ownedWorker) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	w.mu.Lock()
 	w.done++

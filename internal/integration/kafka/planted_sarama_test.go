@@ -45,7 +45,7 @@ func (h earlyHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 		defer close(out)
 		for m := range c.Messages() {
 			s.MarkMessage(m, "")
-			if m.Offset%50 == 0 { // it may wait for a fetch
+			if m.Offset%50 == 0 { // a commit may wait for a fetch
 				s.Commit()
 			}
 			select {

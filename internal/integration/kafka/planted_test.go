@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// The suite fails for each bug that is planted: one that an oracle does not see would let
-// the adapter have it.
+// The oracles find each bug that is planted. If they missed one, they would also miss it in the
+// adapter.
 func TestPlantedBugsAreSeen(t *testing.T) {
 	for _, c := range []struct {
 		bug  string
@@ -41,8 +41,8 @@ func TestPlantedBugsAreSeen(t *testing.T) {
 	}
 }
 
-// earlyCommits is what the broker-side oracle has seen so far. It is what the scene is
-// about, so it does not fail it.
+// earlyCommits returns the violations that the oracle at the broker has seen so far. The scene is
+// about them, so they do not fail it.
 func (s *scene) earlyCommits() []string {
 	s.early = true
 	s.oracle.mu.Lock()
@@ -56,7 +56,7 @@ func seenEarlyMarks(t *testing.T, f flavor) []string {
 	s.produce(numbered(1, 200, 200)...)
 	m := s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Offset == 0 {
-			return nil // something to commit for
+			return nil // so that there is something to commit
 		}
 		select { // the others have no effect before a commit
 		case <-s.oracle.committing:
@@ -124,7 +124,7 @@ func seenCommitOnce(t *testing.T, f flavor) []string {
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return s.totalEffects() == n && refused.Hits() == 1, "the last commit was not refused"
 	})
-	// Whoever repeats does so every 50 ms.
+	// A member that repeats its commits does so every 50 ms.
 	if at := settle(t, func() int64 { return s.committed(0) }); at < n {
 		defer m.crash()
 		return []string{fmt.Sprintf("committed to %d of %d", at, n)}

@@ -88,8 +88,8 @@ type realStage struct {
 	do   func(*servertest.Server)
 }
 
-// realScenes plays the stages: before each there is work, and after each more, until all
-// of it is committed.
+// realScenes plays the stages. It sends messages before and after each stage, and then waits until
+// all of them are committed.
 func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages []realStage) {
 	t.Helper()
 	var scenes []*scene
@@ -99,7 +99,7 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 		slow := func(ctx context.Context, _ *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, 20*time.Millisecond)
 		}
-		// No member dies, so no lease has to lapse, on however slow a machine.
+		// No member dies, so the lease is long: it must not lapse on a slow machine.
 		few := func(mc *memberConfig) { mc.Tuning.Workers, mc.lease = 2, 30*time.Second }
 		scenes = append(scenes, s)
 		members = append(members,
@@ -221,7 +221,7 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 	s.wantNothingLeft()
 }
 
-// The answers in which the embedded broker is known to differ.
+// realDifferences checks the answers in which the embedded broker is known to differ.
 func realDifferences(t *testing.T, server *servertest.Server) {
 	at := &realBrokers{t: t, server: server, name: "differences"}
 	createTopic(t, at.addrs(), at.topic(), 1, 1)
@@ -236,7 +236,7 @@ func realDifferences(t *testing.T, server *servertest.Server) {
 	require.NotNil(t, block)
 	assert.Equal(t, sarama.ErrNoError, block.Err)
 	assert.Equal(t, int64(-1), block.Offset, "the offset of a new group")
-	// Metadata of a commit has a limit, and our commits have none.
+	// The metadata of a commit has a limit of 4096 bytes.
 	for size, want := range map[int]sarama.KError{4096: sarama.ErrNoError,
 		4097: sarama.ErrOffsetMetadataTooLarge} {
 		offset := sarama.OffsetAndMetadata{Offset: 0, LeaderEpoch: -1,

@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// topicFlavor is a way to consume that notices when a topic is another one.
+// topicFlavor is a way to consume that notices when a topic was deleted and created again.
 type topicFlavor struct {
 	name    string
 	start   func(*consumer) func(context.Context) error
@@ -50,7 +50,7 @@ func (c *consumer) config() kafkaadapter.Config {
 
 func (c *consumer) membership() *membership {
 	return &membership{brokers: c.brokers, group: c.group, topics: c.topics,
-		session: 6 * time.Second} // of the shared broker
+		session: 6 * time.Second} // the least that the shared broker allows
 }
 
 func saramaConsumer(strategy func() sarama.BalanceStrategy,
@@ -103,8 +103,8 @@ func shareConsumer(c *consumer) func(context.Context) error {
 	return func(ctx context.Context) error { return s.Run(ctx, all...) }
 }
 
-// readShareFromStart has a share group begin with what is there: by default it begins with what
-// comes.
+// readShareFromStart makes a share group begin with the messages that are there. By default it
+// begins with those that come.
 func readShareFromStart(c *consumer) {
 	c.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.brokers...))

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// consumer is a consumer of any flavor while topics come and go under it.
+// consumer consumes with any flavor while the test creates and deletes its topics.
 type consumer struct {
 	t       *testing.T
 	brokers []string
@@ -69,7 +69,7 @@ func (l *lineCounter) all() []string {
 	return slices.Clone(l.lines)
 }
 
-// newConsumer makes one of topics, which are created with one partition each.
+// newConsumer makes a consumer of topics, which the caller creates with one partition each.
 func newConsumer(t *testing.T, topics ...string) *consumer {
 	t.Helper()
 	name := servertest.Prefix(t)
@@ -92,7 +92,7 @@ func newConsumer(t *testing.T, topics ...string) *consumer {
 	return c
 }
 
-// handle is the handler.
+// handle counts the runs of each id.
 func (c *consumer) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	if strings.HasPrefix(m.ID, "hold") {
 		select {
@@ -148,7 +148,7 @@ func (c *consumer) wantHandled(prefix string, n int) time.Duration {
 	return time.Since(began)
 }
 
-// wantCommitted waits until the group's offset of partition 0 is this.
+// wantCommitted waits until the group's offset of partition 0 is offset.
 func (c *consumer) wantCommitted(topic string, offset int64) {
 	c.t.Helper()
 	admin, err := sarama.NewClusterAdmin(c.brokers, adminConfig())
@@ -230,7 +230,7 @@ func recreated(t *testing.T, f topicFlavor, busy bool, n int) {
 	}
 	c.delete(topic)
 	createTopic(t, c.brokers, topic, 1, 1)
-	close(c.hold) // what ends now would be committed into the new topic
+	close(c.hold) // the commits of these handlers must not go into the new topic
 	began := time.Now()
 	c.send(topic, make(map[int32][]string), "new", n)
 	c.wantHandled("new", n)
@@ -245,8 +245,8 @@ func recreated(t *testing.T, f topicFlavor, busy bool, n int) {
 	assert.LessOrEqual(t, len(lines), 20, "log lines: %s", strings.Join(lines, "\n"))
 }
 
-// A subscribed topic does not stop the others: not while it does not exist yet, not when it is
-// deleted. It is read when it is there.
+// A subscribed topic that does not exist yet, or that was deleted, does not stop the others. It is
+// read when it exists.
 func TestMissingTopicDoesNotStopOthers(t *testing.T) {
 	servertest.Kafka(t)
 	for _, f := range topicFlavors {
@@ -260,9 +260,9 @@ func TestMissingTopicDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// A deleted topic of a share group does not keep the others until their locks have lapsed, which
-// takes half a minute: the broker fails the member's fetches, and locks what they would have
-// brought.
+// When a topic of a share group is deleted, the broker fails the member's fetches, but locks the
+// messages that they would have returned. The other topics do not wait until these locks have
+// lapsed, which takes half a minute.
 func TestDeletedTopicOfShareGroup(t *testing.T) {
 	t.Parallel()
 	c := newConsumer(t, "_there", "_gone")
@@ -307,7 +307,7 @@ func missing(t *testing.T, f topicFlavor) {
 	c.delete(gone)
 	began := time.Now()
 	sent := 0
-	for time.Since(began) < 4*time.Second { // as long as the client may need to stumble over it
+	for time.Since(began) < 4*time.Second { // so long that the client notices the deletion
 		c.send(there, at, fmt.Sprint("meanwhile", sent, "-"), 5)
 		sent++
 		_ = backoff.Sleep(t.Context(), 200*time.Millisecond)

@@ -36,8 +36,9 @@ func deleteBelow(t *testing.T, brokers []string, topic string, offset int64) {
 // offsetFlavors are those whose groups have offsets.
 var offsetFlavors = []string{"sarama", "franz-classic", "franz-848", "segmentio", "confluent"}
 
-// The start of the log moves past the offset of a reader. Without Allow.Skip it is told, now and
-// then, and no message is skipped; with it the reader continues at the new start.
+// The start of the log moves past the offset of a reader. Without Allow.Skip, GroupError gets an
+// error now and then, and no message is skipped. With it, the drivers of readsOnWithSkip continue
+// at the new start.
 func TestRetentionUnderAReader(t *testing.T) {
 	for _, flavor := range offsetFlavors {
 		t.Run(flavor, func(t *testing.T) {
@@ -47,7 +48,7 @@ func TestRetentionUnderAReader(t *testing.T) {
 			leave := r.start()
 			send(t, r.brokers, r.topic, idsFrom(0, 10))
 			r.wantHandled(20*time.Second, idsFrom(0, 10), 10)
-			leave() // it is slow: this is its next fetch
+			leave() // a slow reader: its next fetch comes after the restart
 			send(t, r.brokers, r.topic, idsFrom(10, 90))
 			deleteBelow(t, r.brokers, r.topic, 40)
 

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// TestRetryTopics: messages fail once or twice, and each has its effect once, an attempt later,
-// after the delay, while the messages behind it do not wait.
+// TestRetryTopics: some messages fail once or twice. Each is tried again after the delay and has
+// one effect. The messages behind it do not wait.
 func TestRetryTopics(t *testing.T) { eachFlavor(t, retryTopics) }
 
 func retryTopics(t *testing.T, f flavor) {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scenarios are the situations that a consumer has to stand, and the tests that put it
-// there. All but those that say so run on every flavor.
+// scenarios are the situations that a consumer must handle, and the tests of each. All run on every
+// flavor, except those that say otherwise.
 //
 // Each requires five things:
 //
@@ -82,8 +82,7 @@ var scenarios = []struct {
 	{28, "messages fail, and are tried again in topics with delays", []string{"TestRetryTopics"}},
 }
 
-// Every scenario has a test, under the name by which the table calls it or one that begins
-// with it.
+// Every test that the table names exists, under this name or one that begins with it.
 func TestEveryScenarioHasATest(t *testing.T) {
 	names := testNames(t)
 	for i, s := range scenarios {
@@ -98,7 +97,7 @@ func TestEveryScenarioHasATest(t *testing.T) {
 	}
 }
 
-// testNames are the tests of this package.
+// testNames returns the names of the tests of this package.
 func testNames(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(".")

@@ -81,7 +81,7 @@ func brokersInTrouble(t *testing.T, f flavor) {
 	s.wantAll(30*time.Second, a, b)
 }
 
-// brief is an effect that takes a moment.
+// brief is a handler that takes a moment.
 func brief(ctx context.Context, _ *kafkaadapter.Message) error {
 	return backoff.Sleep(ctx, 2*time.Millisecond)
 }
@@ -98,7 +98,7 @@ func (s *scene) remove(node int32) {
 	require.NoError(s.t, s.cluster.RemoveNode(node))
 }
 
-// fault lets the next requests of a kind fail.
+// fault makes the next count requests of a kind fail.
 func (s *scene) fault(key kmsg.Key, err *kerr.Error, count int) *kfake.FaultHandle {
 	return s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: count})
 }

@@ -76,7 +76,7 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 			m := s.join(nil)
 			s.produce(numbered(0, 0, 100)...)
 			s.wantCommittedToEnd(20 * time.Second)
-			joining := time.Since(joined) // and two refusals, as fast as the machine is now
+			joining := time.Since(joined) // with two refusals, on this machine
 			assert.Equal(t, 2, first.Hits(), "commits that were refused")
 			last := s.cluster.Fault(commitFault(c.err, 1))
 			s.produce(numbered(0, 100, 1)...)
@@ -153,7 +153,7 @@ func committedAcrossGaps(t *testing.T, f flavor) {
 	})
 	assert.Equal(t, 60, s.totalEffects(), "effects from the start of the log on")
 	// Offsets 100-109 aborted, 110 its marker, 111-120 committed, 121 its marker.
-	s.oracle.expect(nil) // markers have no id to be on record under
+	s.oracle.expect(nil) // markers have no id, and so no record
 	transact(t, s.cluster.ListenAddrs(), numbered(0, 200, 10), false)
 	transact(t, s.cluster.ListenAddrs(), numbered(0, 300, 10), true)
 	eventually(t, 10*time.Second, func() (bool, string) {

@@ -51,9 +51,9 @@ func untilCancelled(ctx context.Context, _ *kafkaadapter.Message) error {
 	return context.Cause(ctx)
 }
 
-// killedAfterEffects is a handler for the first of two members: it lets the messages below
-// n end, and kills the member when the effects of all the others have happened, before any
-// of them is on record.
+// killedAfterEffects returns a handler for the first of two members, and a function that kills this
+// member. The handler returns for messages below n. For the others it waits after the effect. The
+// function kills the member when all these effects have happened, before any of them is on record.
 func killedAfterEffects(s *scene, n, all int) (kafkaadapter.Handler, func(*member)) {
 	var landed sync.WaitGroup
 	landed.Add(all - n)
@@ -63,7 +63,7 @@ func killedAfterEffects(s *scene, n, all int) (kafkaadapter.Handler, func(*membe
 			s.affect(m)
 			landed.Done()
 			<-killed
-			return errDead // nobody hears it
+			return errDead // nobody gets it
 		}
 		return nil
 	}
@@ -107,8 +107,7 @@ func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
 	s.wantNothingLeft()
 }
 
-// The same crash with an effect that was declared dangerous: the downstream is asked, and
-// nothing runs twice.
+// The same crash after MarkIrreversible: Resolve asks the downstream, and nothing runs twice.
 func TestCrashAfterMarkIrreversibleIsAsked(t *testing.T) { eachFlavor(t, crashAfterMarkIsAsked) }
 
 func crashAfterMarkIsAsked(t *testing.T, f flavor) {

@@ -22,7 +22,7 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
 	require.NoError(s.t, err)
 	defer func() { _ = admin.Close() }()
-	s.oracle.expect(nil) // this is not the adapter's
+	s.oracle.expect(nil) // this commit is not the adapter's
 	defer s.oracle.expect(s.log)
 	res, err := admin.AlterConsumerGroupOffsets(sceneGroup,
 		map[string]map[int32]sarama.OffsetAndMetadata{
@@ -32,11 +32,11 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 	require.Zero(s.t, res.Errors[sceneTopic][partition])
 }
 
-// An offset that the log does not have, because it was truncated above it or the commit is
-// from beyond its end, is an error that is told, again and again but not in a hot loop. Nothing is
-// skipped. Retention has left a gap that an operator has to decide about. Behind a commit beyond
-// the end nothing is missing, and all flavors but franz-go, which knows no leader epoch of such a
-// commit, read the window again.
+// The log does not have the committed offset: its start has moved past it, or the offset is beyond
+// the end. GroupError gets this error again and again, but not in a hot loop. Nothing is skipped.
+// If the start has moved, an operator has to decide about the gap. If the offset is beyond the end,
+// no message is missing, and all flavors read the window again, except franz-go, which knows no
+// leader epoch of such a commit.
 func TestOffsetOutOfRange(t *testing.T) { eachFlavor(t, offsetOutOfRange) }
 
 func offsetOutOfRange(t *testing.T, f flavor) {
@@ -69,7 +69,7 @@ func offsetOutOfRange(t *testing.T, f flavor) {
 	})
 }
 
-// someAreDone is a scene with n messages, of which some are done and committed.
+// someAreDone returns a scene with n messages, of which the number done have run and are committed.
 func someAreDone(t *testing.T, f flavor, done, n int) *scene {
 	t.Helper()
 	s := f.scene(t, 3, 1).nobodyDies()
@@ -170,7 +170,7 @@ func topicIsMadeAgain(t *testing.T, f flavor) {
 	require.NoError(t, s.cluster.DeleteTopic(sceneTopic))
 	require.NoError(t, s.cluster.CreateTopic(sceneTopic, 1, nil))
 	s.forget()
-	s.produce(numbered(0, n/2, n)...) // half of them is known
+	s.produce(numbered(0, n/2, n)...) // half of them are known
 	second := s.join(nil)
 	s.wantCommittedToEnd(10 * time.Second)
 	second.leave(t)
@@ -181,7 +181,7 @@ func topicIsMadeAgain(t *testing.T, f flavor) {
 	s.wantNothingLeft()
 }
 
-// forget begins with an empty log: the topic is a new one.
+// forget makes the scene begin with an empty log: the topic is a new one.
 func (s *scene) forget() {
 	s.log, s.sent = map[int32][]string{}, map[int32][]string{}
 	s.oracle.restart()

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// shapes are messages that are not like the others, each at the offset of its place. An
-// empty id means that the message has none to run under.
+// shapes are messages, most of them unusual. The index of each is its offset. An empty id means
+// that the message has no valid id.
 var shapes = []struct {
 	name string
 	record
@@ -52,8 +52,8 @@ var shapes = []struct {
 	{"one that was sent before", record{id: "plain", key: "other", value: []byte("v")}},
 }
 
-// Messages of every shape are handled once as they were sent, and what has no id to be
-// handled under is parked.
+// Messages of every shape are handled once as they were sent, and those without a valid id are
+// parked.
 func TestMessagesOfEveryShape(t *testing.T) { eachFlavor(t, messagesOfEveryShape) }
 
 func messagesOfEveryShape(t *testing.T, f flavor) {
@@ -118,8 +118,8 @@ func nothingIsSkippedInSilence(t *testing.T, f flavor) {
 	s.wantNothingLeft()
 }
 
-// The same id with another value is another message under a used id: it is parked, and
-// never answered by the first one's record.
+// A message with a used id and another value is another message. It is parked, and not skipped as a
+// duplicate of the first one.
 func TestMismatchIsParked(t *testing.T) { eachFlavor(t, mismatchIsParked) }
 
 func mismatchIsParked(t *testing.T, f flavor) {
@@ -170,8 +170,8 @@ func handlersPanic(t *testing.T, f flavor) {
 	assert.Greater(t, tries.Load(), int64(n), "nothing failed")
 }
 
-// A message of the greatest size that the topic takes, under the smallest fetch: it holds
-// up nobody but those behind it.
+// Messages of about the largest size that the topic takes come with a small fetch size. They hold
+// up only the messages behind them.
 func TestLargestMessages(t *testing.T) { eachFlavor(t, largestMessages) }
 
 func largestMessages(t *testing.T, f flavor) {

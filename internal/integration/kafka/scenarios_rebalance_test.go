@@ -93,7 +93,7 @@ func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
 	assert.Zero(t, together, "handlers that ran next to another one of their message")
 }
 
-// longer reports whether somebody has asked n times for a message in flight.
+// longer reports whether members have waited n times or more for one message in flight.
 func longer(s *scene, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func longer(s *scene, n int) bool {
 	return false
 }
 
-// The same id in two partitions of two members: the one waits for the other, marks
+// Two members have a message with the same id in their partitions. One waits for the other, commits
 // nothing, and takes over when the other has died.
 func TestOwnerOfTheSameIDDies(t *testing.T) { eachFlavor(t, ownerOfTheSameIDDies) }
 

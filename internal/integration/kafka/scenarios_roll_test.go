@@ -83,8 +83,8 @@ func (s *scene) owners() map[string][]int32 {
 	return owners
 }
 
-// When a member joins, a steady group takes from the others what moves, and lets go on
-// what stays; an eager one stops everything for a moment.
+// When a member joins, a steady group revokes only the partitions that move, and the others go on.
+// An eager group stops all partitions for a moment.
 func TestWhatStaysGoesOn(t *testing.T) { eachFlavor(t, whatStaysGoesOn) }
 
 func whatStaysGoesOn(t *testing.T, f flavor) {

@@ -33,7 +33,7 @@ func storeIsDown(t *testing.T, f flavor) {
 	}
 }
 
-// storeGoesDown and comes back while a member is at work.
+// storeGoesDown calls down, and later up, while a member works.
 func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 	const half = outageMessages / 2
 	// The lease is longer than the outage: an effect that has happened can still be recorded.
@@ -91,8 +91,8 @@ func outageLongerThanTheLease(t *testing.T, f flavor) {
 	s.wantAll(20*time.Second, m)
 }
 
-// The same with a Redis that says why: it is gone, it loads its data, it has become a
-// replica, it is full.
+// The same as TestStoreIsDown, with Redis: it is gone, it loads its data, it has become a replica,
+// or it is full.
 func TestRedisIsDown(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -16,14 +16,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// counter counts who is inside.
+// counter counts the handlers that have entered.
 type counter struct {
 	mu     sync.Mutex
 	n      int
-	change chan struct{} // closed by the next one
+	change chan struct{} // closed when the next one enters
 }
 
-// waitFor enters and waits until n are inside, or have been.
+// waitFor enters, and waits until n have entered.
 func (c *counter) waitFor(ctx context.Context, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +126,8 @@ func settle(t *testing.T, read func() int64) int64 {
 	return last
 }
 
-// A slow partition does not hold up a fast one of the same broker. The client here waits for a
-// reader however long that takes, so a reader that waited for the slow one would be seen.
+// A slow partition does not hold up a fast one of the same broker. The client here waits a minute
+// for a consumer that takes no messages, so the test would notice if the fast one had to wait.
 func TestSlowPartitionBesideAFastOne(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
 		const n = 8_000

@@ -20,7 +20,7 @@ import (
 
 const sceneTopic, sceneGroup = "orders", "g"
 
-// sceneScope is that of all keys of a scene, whatever its group and topics are called.
+// sceneScope is the scope of all keys of a scene, whatever its group and topics are called.
 const sceneScope = "scene"
 
 // scene is an embedded broker with a topic, a store, the commit oracle over both, and a
@@ -31,7 +31,7 @@ type scene struct {
 	flavor   flavor // of the members that join
 	cluster  *kfake.Cluster
 	store    dedup.Store
-	newStore func() dedup.Store // a member's own way to it; nil if that is store
+	newStore func() dedup.Store // makes the store of a member; if nil, it is store
 	records  records
 	ledger   *sqlLedger // of an Atomic scene
 	oracle   *oracle
@@ -51,7 +51,7 @@ type scene struct {
 	groupErrors []error
 }
 
-// effect is one that has happened.
+// effect says which message had an effect.
 type effect struct {
 	id, key   string
 	partition int32
@@ -81,16 +81,16 @@ func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32,
 	return s
 }
 
-// brokers are where a scene takes place.
+// brokers are the brokers of a scene, with its topic and its group.
 type brokers interface {
 	addrs() []string
 	topic() string
 	group() string
-	// committed is what the group has of a partition, 0 before a commit.
+	// committed returns the group's offset of a partition, 0 before a commit.
 	committed(partition int32) int64
 }
 
-// fakeBrokers are embedded ones.
+// fakeBrokers are embedded brokers.
 type fakeBrokers struct{ *kfake.Cluster }
 
 func (b fakeBrokers) addrs() []string { return b.ListenAddrs() }
@@ -125,9 +125,9 @@ func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	return s
 }
 
-// nobodyDies is for scenes in which no member does. A member that is cut off is missed after a
-// second and a half, and so is one whose machine stands still for as long; here neither session nor
-// lease ends.
+// nobodyDies is for scenes in which no member dies. In other scenes a session ends after a second
+// and a half without a heartbeat, even if the machine is only slow. Here sessions and leases last a
+// minute.
 func (s *scene) nobodyDies() *scene {
 	s.immortal = true
 	s.cluster.SetGroupConfigs(sceneGroup, map[string]string{"consumer.session.timeout.ms": "60000"})
@@ -193,7 +193,7 @@ func (s *scene) join(h kafkaadapter.Handler, change ...func(*memberConfig)) *mem
 	return s.flavor.start(s.t, mc)
 }
 
-// config is that of every member, but for its handler.
+// config returns the configuration of every member, without a handler.
 func (s *scene) config() kafkaadapter.Config {
 	return kafkaadapter.Config{
 		Unclaimed: s.ledger != nil, Scope: sceneScope,
@@ -214,7 +214,7 @@ func (s *scene) config() kafkaadapter.Config {
 	}
 }
 
-// affect has the effect of a message.
+// affect counts the effect of a message.
 func (s *scene) affect(m *kafkaadapter.Message) {
 	s.note(func() {
 		s.effects[m.ID]++
@@ -258,8 +258,8 @@ func (s *scene) committedToEnd() (bool, string) {
 	return true, ""
 }
 
-// gone waits until members that have crashed are out of the group: until then the broker would take
-// a commit of theirs that comes late.
+// gone waits until members that have crashed are out of the group: before that, the broker would
+// accept a late commit of theirs.
 func (s *scene) gone() {
 	s.t.Helper()
 	eventually(s.t, 10*time.Second, func() (bool, string) {
@@ -268,7 +268,7 @@ func (s *scene) gone() {
 	})
 }
 
-// assigned is which member has which partitions, as the broker knows it, in no order.
+// assigned returns the partitions of each member, as the broker knows them, in no order.
 func (s *scene) assigned() [][]int32 {
 	var all [][]int32
 	if info := s.cluster.GroupInfo(sceneGroup); info != nil {
@@ -279,7 +279,7 @@ func (s *scene) assigned() [][]int32 {
 	return all
 }
 
-// wantMembers waits until the group is stable with n members that all have something.
+// wantMembers waits until the group is stable with n members that all have partitions.
 func (s *scene) wantMembers(n int) {
 	s.t.Helper()
 	eventually(s.t, 10*time.Second, func() (bool, string) {

@@ -23,8 +23,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// scopeRun is Apache Kafka and Redis, with topics of its own, and consumers that say nothing
-// of scopes.
+// scopeRun has topics of its own on Apache Kafka, and a store in Redis. Its consumers configure no
+// scope.
 type scopeRun struct {
 	t        *testing.T
 	brokers  []string
@@ -89,7 +89,7 @@ func (r *scopeRun) send(topic string, n int, headers ...sarama.RecordHeader) {
 	}
 }
 
-// scopeConsumer is what a test says of a consumer, whatever its client.
+// scopeConsumer is what a test configures of a consumer, whatever its client.
 type scopeConsumer struct {
 	group     string
 	topics    []string
@@ -110,7 +110,7 @@ func (r *scopeRun) handle(ctx context.Context, c *scopeConsumer, m *kafkaadapter
 	if r.keys[of] == "" {
 		r.keys[of] = key
 	} else if r.keys[of] != key && m.Topic != "" {
-		r.keys[of] += " " + key // seen by the test
+		r.keys[of] += " " + key // wantKeys fails then
 	}
 	if c.fails {
 		return errScope
@@ -183,7 +183,7 @@ func (r *scopeRun) config(client string, c *scopeConsumer) kafkaadapter.Config {
 	return cfg
 }
 
-// wantKeys requires that each message has had one DownstreamKey, whatever way it came.
+// wantKeys requires that each message has had one DownstreamKey, from whichever topic it came.
 func (r *scopeRun) wantKeys(n int) {
 	r.t.Helper()
 	r.mu.Lock()
@@ -201,8 +201,8 @@ func eachClient(t *testing.T, f func(t *testing.T, client string)) {
 	}
 }
 
-// Two topics count their ids for themselves, and each message has its effect: half of them were
-// skipped when the topic was not in the key.
+// Two topics have the same ids for different messages, and each message has its effect. When the
+// topic was not in the key, half of them were skipped.
 func TestTwoTopicsWithTheSameIDs(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "payments")
@@ -214,7 +214,7 @@ func TestTwoTopicsWithTheSameIDs(t *testing.T) {
 	})
 }
 
-// Two groups in one namespace have an effect each: the second one had none.
+// Two groups in one namespace have an effect each. The second one used to have none.
 func TestTwoGroupsInOneNamespace(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders")
@@ -229,8 +229,8 @@ func TestTwoGroupsInOneNamespace(t *testing.T) {
 	})
 }
 
-// A message that is tried again from a retry topic has the record and the DownstreamKey that it
-// had, and a copy that is left in its first topic is a duplicate.
+// A message that is tried again from a retry topic keeps its record and its DownstreamKey. A copy
+// that is sent to its first topic is a duplicate.
 func TestRetriedMessageKeepsItsRecord(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "retry")
@@ -251,8 +251,8 @@ func TestRetriedMessageKeepsItsRecord(t *testing.T) {
 	})
 }
 
-// A letter that is sent back has the record and the DownstreamKey that it had, and another group
-// that reads the topic finds it done.
+// A letter that is sent back keeps its record and its DownstreamKey. Another group that reads the
+// topic finds it done.
 func TestReplayedMessageKeepsItsRecord(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "dead")
@@ -276,7 +276,7 @@ func TestReplayedMessageKeepsItsRecord(t *testing.T) {
 	})
 }
 
-// A message that a mirror has copied is a duplicate where TopicName names the topic of origin.
+// A message that a mirror has copied is a duplicate if TopicName returns the topic of origin.
 func TestMirroredMessageKeepsItsRecord(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "eu.orders")
@@ -293,8 +293,8 @@ func TestMirroredMessageKeepsItsRecord(t *testing.T) {
 	})
 }
 
-// Headers of ours on an ordinary topic are not believed: whoever writes them there cannot make
-// a message look like the duplicate of another topic's.
+// The adapter ignores its own headers on an ordinary topic: a producer that writes them there
+// cannot make a message look like a duplicate of another topic's message.
 func TestForgedHeadersSkipNothing(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "payments", "retry")

@@ -70,7 +70,7 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certifica
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// server is what brokers of this authority serve with: clients need a certificate of it.
+// server returns the TLS configuration of a broker whose clients need a certificate of a.
 func (a *authority) server(t *testing.T) *tls.Config {
 	t.Helper()
 	pair := a.sign(t, &x509.Certificate{
@@ -81,7 +81,7 @@ func (a *authority) server(t *testing.T) *tls.Config {
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 }
 
-// client is what a client with a certificate of this authority connects with.
+// client returns the TLS configuration of a client with a certificate of a.
 func (a *authority) client(t *testing.T) *tls.Config {
 	t.Helper()
 	pair := a.sign(t, &x509.Certificate{
@@ -90,11 +90,11 @@ func (a *authority) client(t *testing.T) *tls.Config {
 		MinVersion: tls.VersionTLS12}
 }
 
-// scramClient is what sarama leaves to its users: what stands in SCRAM's messages.
+// scramClient makes and reads the messages of SCRAM, which sarama leaves to its users.
 type scramClient struct {
 	mechanism sasl.Mechanism
 	session   sasl.Session
-	first     []byte // until it has been sent
+	first     []byte // the first message, until it is sent
 	done      bool
 }
 
@@ -124,7 +124,7 @@ type security struct {
 	client func(t *testing.T, a *authority, c *sarama.Config, password string)
 }
 
-// saslOptions are a broker's with one user.
+// saslOptions returns the options of a broker with one user.
 func saslOptions(mechanism string) func(*testing.T, *authority) []kfake.Opt {
 	return func(*testing.T, *authority) []kfake.Opt {
 		return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(mechanism, "billing", rightPassword)}
@@ -197,7 +197,7 @@ func (s *secured) producer(t *testing.T) sarama.SyncProducer {
 	return p
 }
 
-// reports is what a consumer with a broker that wants to know who is there has come to.
+// reports collects what a consumer has done on a broker that requires authentication.
 type reports struct {
 	mu      sync.Mutex
 	effects map[string]int
@@ -212,7 +212,8 @@ func (r *reports) note(f func()) {
 	f()
 }
 
-// consumer has its effects, dead letters and commits over clients of this configuration.
+// consumer makes a consumer that sends dead letters and commits over clients of this configuration,
+// and counts them and its effects in r.
 func (s *secured) consumer(t *testing.T, r *reports) *kafkasarama.Consumer {
 	t.Helper()
 	letters, err := kafkasarama.Producer(s.producer(t))
@@ -290,7 +291,8 @@ func (r *reports) wantOnce(t *testing.T, n int) {
 	}
 }
 
-// refusePasswords answers as Kafka does, where the embedded broker only hangs up.
+// refusePasswords makes the broker refuse all passwords with Kafka's error. Without it the embedded
+// broker only hangs up on a wrong one.
 func (s *secured) refusePasswords() *kfake.FaultHandle {
 	return s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate},
 		Err: kerr.SaslAuthenticationFailed, Count: -1})
@@ -358,9 +360,9 @@ func (r *reports) failures(kind error) (n int, all string) {
 	return n, fmt.Sprint(r.errs)
 }
 
-// The longest poll that CheckConfig takes puts no member out of its group, although its
-// heartbeats go to the broker that holds its polls. That leaves a fiftieth of the session to
-// the machine; one that is too busy for it has more with a longer session.
+// With the longest poll that CheckConfig accepts, no member loses its place in the group, although
+// its heartbeats go to the broker that holds its polls. Only a fiftieth of the session is left for
+// delays of the machine. If the machine is too busy for that, the test takes a longer session.
 func TestLongestPollKeepsTheMember(t *testing.T) {
 	t.Parallel()
 	for session := time.Second; ; session *= 2 {
@@ -374,7 +376,7 @@ func TestLongestPollKeepsTheMember(t *testing.T) {
 	}
 }
 
-// rejoins is how often a member whose polls are as long as its session allows had to join
+// rejoins returns how often a member whose polls are as long as its session allows had to join
 // again within five sessions.
 func rejoins(t *testing.T, session time.Duration) int64 {
 	t.Helper()

@@ -19,9 +19,8 @@ const fenceRounds = 12
 // batchMessages is how many messages the tests of SQL batches send, to each of two partitions.
 const batchMessages = 200
 
-// outageMessages is how many messages there are, half of them before, when a store goes down.
+// outageMessages is how many messages are sent when a store goes down, half of them before that.
 const outageMessages = 400
 
-// everyFlavor is whether what does not depend on how a group rebalances is tried with each
-// franz-go.
+// everyFlavor says whether the scenarios in unmoved run on every franz-go flavor.
 const everyFlavor = true

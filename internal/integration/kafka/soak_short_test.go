@@ -21,9 +21,8 @@ const fenceRounds = 1
 // member dies in the sixth batch of 13 or more.
 const batchMessages = 100
 
-// outageMessages is how many messages there are, half of them before, when a store goes down.
+// outageMessages is how many messages are sent when a store goes down, half of them before that.
 const outageMessages = 200
 
-// everyFlavor is whether what does not depend on how a group rebalances is tried with each
-// franz-go.
+// everyFlavor says whether the scenarios in unmoved run on every franz-go flavor.
 const everyFlavor = false

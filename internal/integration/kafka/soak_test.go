@@ -35,8 +35,8 @@ const (
 // Everything that the other scenarios do, at random and at once: members crash, freeze,
 // leave and join, connections break, leaders and coordinators move, requests fail, keys
 // are slow, blocked and broken, the store comes and goes. Nothing is lost and no commit
-// runs ahead; at level Atomic nothing is doubled, and at level Claimed nothing but what a
-// crash or a lost lease explains.
+// runs ahead. At level Atomic no effect is doubled. At level Claimed a crash or a lost lease
+// explains each doubled effect.
 func TestSoak(t *testing.T) {
 	seed, seeds, limit := soakPlan(t)
 	for n := range seeds {
@@ -145,7 +145,7 @@ func (k *soak) run(limit time.Duration) {
 	k.judge()
 }
 
-// committedWithin waits for as long, and reports whether everything is committed.
+// committedWithin waits for limit at most, and reports whether everything is committed.
 func (k *soak) committedWithin(limit time.Duration) bool {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -163,11 +163,10 @@ func (k *soak) committedWithin(limit time.Duration) bool {
 	}
 }
 
-// expelGhosts has the embedded broker forget those members of the group that are none of
-// those that live. It never expires a member whose connection was gone when it sent the
-// answer to a SyncGroup, because it begins to wait for heartbeats with an answer that has
-// arrived; a coordinator of Apache Kafka begins before. Such a ghost keeps its partitions
-// forever.
+// expelGhosts removes the members from the group that are not in k.members. If a member's
+// connection is gone when the embedded broker answers its SyncGroup, the broker never expires this
+// member: it begins to wait for heartbeats only when the answer has arrived. Apache Kafka begins
+// before. Such a ghost keeps its partitions forever.
 func (k *soak) expelGhosts() {
 	k.t.Helper()
 	info := k.cluster.GroupInfo(sceneGroup)
@@ -290,7 +289,7 @@ func (k *soak) trouble() {
 
 func (k *soak) any() *member { return k.members[k.rnd.IntN(len(k.members))] }
 
-// take removes a member from those that live.
+// take removes a random member from k.members.
 func (k *soak) take() *member {
 	i := k.rnd.IntN(len(k.members))
 	m := k.members[i]
@@ -298,8 +297,7 @@ func (k *soak) take() *member {
 	return m
 }
 
-// crash leaves the handlers of the dead process running, as if it were the network that
-// died.
+// crash cuts a member off. Its handlers run on, as if only its network had died.
 func (k *soak) crash() { k.take().crash() }
 
 func (k *soak) freeze() {
@@ -348,14 +346,14 @@ func (k *soak) failCommits() {
 	k.later(1000, handle.Remove)
 }
 
-// storeTrouble is as short as a lease or longer.
+// storeTrouble lasts 1.5 s at most. A lease lasts 1 s.
 func (k *soak) storeTrouble() {
 	troubles := []trouble{{refuse: errGone}, {lose: errGone}, {delay: 50 * time.Millisecond}}
 	k.store.set(troubles[k.rnd.IntN(len(troubles))])
 	k.later(1500, func() { k.store.set(trouble{}) })
 }
 
-// later undoes something at a random time within the given milliseconds.
+// later plans the call of do, at a random time within the next most milliseconds.
 func (k *soak) later(most int, do func()) {
 	k.undo = append(k.undo,
 		undo{time.Now().Add(time.Duration(k.rnd.IntN(most)) * time.Millisecond), do})
@@ -392,8 +390,8 @@ func (k *soak) judge() {
 		k.oracle.commits, len(k.oracle.generations), k.happens)
 }
 
-// wantExplained requires an effect of every id, and for all but one of several that their
-// member died, or lost the lease, before they were on record.
+// wantExplained requires an effect of every id. Of several effects at most one may be on record:
+// the members of the others died, or lost the lease, before they recorded them.
 func (k *soak) wantExplained() {
 	k.t.Helper()
 	reasons := map[string]int{}
@@ -422,7 +420,7 @@ func (k *soak) wantExplained() {
 	k.t.Logf("doubled effects were not on record because: %v", reasons)
 }
 
-// unrecorded is why the effect of a run may not be on record, "" when it must be.
+// unrecorded returns why the effect of a run may not be on record, or "" when it must be.
 func (r run) unrecorded(id string) string {
 	ends := r.member.link.endsOf(id)
 	for _, end := range ends {

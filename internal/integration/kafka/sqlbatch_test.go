@@ -26,7 +26,7 @@ var errPoison = errors.New("no such account")
 type batchShop struct {
 	*scene
 	ledger *sqlLedger
-	parked sync.Map // reason by id; that of the message without one is ""
+	parked sync.Map // reason by id; the message without an id has the key ""
 	batch  atomic.Int64
 }
 
@@ -43,7 +43,7 @@ func newBatchShop(t *testing.T, f flavor, partitions int32) *batchShop {
 	return s
 }
 
-// moments are where a test looks in. Both may be nil.
+// moments are hooks of a test. Both may be nil.
 type moments struct {
 	inside func(link *mortal) // between the effects of a batch and its commit
 	after  func()             // between its commit and Kafka
@@ -72,7 +72,7 @@ func (s *batchShop) joinBatches(at moments) *member {
 	})
 }
 
-// effects of a batch; those of a process that dies meanwhile are not committed.
+// effects writes the effects of a batch. If the process dies meanwhile, they are not committed.
 func (s *batchShop) effects(ctx context.Context, tx *sql.Tx, link *mortal, at moments,
 	ms []*kafkaadapter.Message, first []int) error {
 	s.batch.Store(max(s.batch.Load(), int64(len(first))))
@@ -98,8 +98,8 @@ func (s *batchShop) effects(ctx context.Context, tx *sql.Tx, link *mortal, at mo
 	return nil
 }
 
-// produceTwice sends n messages of five keys to both partitions, and one on each that can
-// never be processed: it always fails, or has no id.
+// produceTwice sends n messages of five keys to both partitions. It also sends one to each that can
+// never be processed: one always fails, and the other has no id.
 func (s *batchShop) produceTwice(n int) {
 	var all []record
 	for i := range n {

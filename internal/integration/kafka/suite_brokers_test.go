@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver/drivertest"
 )
 
-// suiteBrokers are embedded ones, as drivertest sees them.
+// suiteBrokers are embedded brokers for drivertest.
 type suiteBrokers struct{ *kfake.Cluster }
 
 func newSuiteBrokers(t testing.TB) suiteBrokers {
@@ -33,9 +33,9 @@ func newSuiteBrokers(t testing.TB) suiteBrokers {
 	return suiteBrokers{cluster}
 }
 
-// use has f use a client for a short while: a client keeps to the UUID of a topic that it knows.
+// use calls f with a client of its own, because a client keeps the UUID of a topic that it knows.
 func (b suiteBrokers) use(f func(*kgo.Client) error) error {
-	versions := kversion.Stable() // a commit of somebody else is for a name
+	versions := kversion.Stable() // a foreign commit names its topic and has no UUID
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), 9)
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.ListenAddrs()...), kgo.MaxVersions(versions),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -23,7 +23,7 @@ func (d suiteDialer) Dial(network, address string) (net.Conn, error) {
 	return d(context.Background(), network, address)
 }
 
-// suiteMember is a member with sarama whose clients are made by Run.
+// suiteMember is a member with sarama. Run makes its group.
 type suiteMember struct {
 	*kafkasarama.Consumer
 	client sarama.Client

@@ -15,25 +15,26 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// tracedMember is a member of a group whose spans are told, in a process of its own or in that
-// of the test.
+// tracedMember is a member of a group that passes its spans to tell. It runs in a process of its
+// own or in that of the test.
 type tracedMember struct {
 	workerConfig
 	tell   func(spanSeen)
 	handle kafkaadapter.Handler
 	batch  kafkaadapter.BatchHandler // instead of handle
 	failed func(err error)           // gets the errors of commits
-	// has no heartbeat for so long that it learns from a commit that it is fenced
+	// sends no heartbeat during the test, so that a commit tells it that it is fenced
 	unheard bool
 	// called before anything is put on record
 	finishes func()
 }
 
-// tracedSession is long: no member of these stories has to be missed, and a slow machine must
-// not make one.
+// tracedSession is long: no story needs a session that ends, and none must end because the machine
+// is slow.
 const tracedSession = 30 * time.Second
 
-// workTraced is a process that is to be killed between an effect and its record, if it holds.
+// workTraced runs a member in a process of its own. With cfg.Hold it waits between an effect and
+// its record, to be killed there.
 func workTraced(ctx context.Context, cfg workerConfig) error {
 	m := &tracedMember{workerConfig: cfg, tell: saySpan,
 		handle: func(context.Context, *kafkaadapter.Message) error { return nil }}
@@ -46,7 +47,7 @@ func workTraced(ctx context.Context, cfg workerConfig) error {
 	return m.run(ctx)
 }
 
-// finishing is a store that says so before it puts anything on record.
+// finishing is a store that calls a hook before each Finish.
 type finishing struct {
 	dedup.Store
 	before func()
@@ -68,7 +69,7 @@ func (m *tracedMember) run(ctx context.Context) error {
 		Hold: 10 * time.Minute, Labels: true}
 	var store dedup.Store = records
 	if m.finishes != nil {
-		// for which the next one waits
+		// the next process waits for this lease
 		store, cfg.LeaseTTL = finishing{store, m.finishes}, 2*time.Second
 	}
 	d, err := dedup.New(store, cfg)
@@ -87,9 +88,9 @@ func (m *tracedMember) run(ctx context.Context) error {
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx)))
 }
 
-// heartbeat of a member that is to learn from a commit that it is fenced comes after the test. When
-// a heartbeat tells franz-go first, it joins again, and drops what its partitions had to commit: no
-// commit is refused then.
+// heartbeat returns the interval of heartbeats. A member with unheard sends its first one after the
+// test. If a heartbeat told franz-go that it is fenced, it would join again and drop the offsets
+// that it had to commit, and no commit would be refused.
 func (m *tracedMember) heartbeat() time.Duration {
 	if m.unheard {
 		return 4 * tracedSession

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// spanSeen is what becomes of a span, as the process says in which it is.
+// spanSeen is a span that has begun or ended, as its process reports it.
 type spanSeen struct {
 	Ended                    bool
 	By                       string // the process, or the member
@@ -87,7 +87,7 @@ func values(attrs []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// spanLine is how a process tells its parent of a span.
+// spanLine begins each line with which a process reports a span to its parent.
 const spanLine = "SPAN "
 
 func saySpan(s spanSeen) {
@@ -115,7 +115,7 @@ func (a *traces) tell(s spanSeen) {
 	a.told = append(a.told, s)
 }
 
-// ended are the spans that have ended, and running those that have not, in whichever process.
+// spans returns the spans of all processes: those that have ended, and those that have not.
 func (a *traces) spans() (ended, running []spanSeen) {
 	a.t.Helper()
 	a.mu.Lock()
@@ -176,8 +176,8 @@ func (a *traces) awaitRunning(operation, at, by string) {
 	})
 }
 
-// described are spans by the names of what they hang on, sorted; the same once: under load
-// a message may be delivered once more.
+// described returns a text for each span, sorted. It names the span's parent and its links. Equal
+// texts are returned once, because under load a message may be redelivered.
 func (a *traces) described(spans []spanSeen) []string {
 	a.mu.Lock()
 	names := map[string]string{"": "nothing"}
@@ -208,7 +208,7 @@ func (a *traces) described(spans []spanSeen) []string {
 	return slices.Compact(all)
 }
 
-// want compares all spans, none of which may run on, and what each of them says.
+// want requires that all spans have ended, are sound, and are described as wanted.
 func (a *traces) want(want ...string) {
 	a.t.Helper()
 	a.wantSound()
@@ -217,8 +217,8 @@ func (a *traces) want(want ...string) {
 	assert.Equal(a.t, want, a.described(ended), "spans")
 }
 
-// wantSound: every span has ended, says what docs/reference/telemetry.md says of its kind, and no
-// more.
+// wantSound requires that every span has ended, and has the attributes that
+// docs/reference/telemetry.md promises for its kind, and no others.
 func (a *traces) wantSound() {
 	a.t.Helper()
 	ended, running := a.spans()
@@ -236,7 +236,7 @@ func (a *traces) wantSound() {
 		assert.Equal(a.t, "[]", s.Text, "the text of %s", s.Name)
 		var got []string
 		for key := range s.Attributes {
-			// which is left out below a millisecond
+			// the age is left out below a millisecond
 			if key != "error.type" && key != "onceward.duplicate.age" {
 				got = append(got, key)
 			}
@@ -246,7 +246,7 @@ func (a *traces) wantSound() {
 	}
 }
 
-// attributes of a span, sorted.
+// attributes returns the names of the attributes that a span must have, sorted.
 func (a *traces) attributes(s *spanSeen) []string {
 	all := []string{
 		"messaging.consumer.group.name", "messaging.destination.name",

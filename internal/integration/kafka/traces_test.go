@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// tracedPartitions of the topic of a story.
+// tracedPartitions is how many partitions the topic of a story has.
 const tracedPartitions = 2
 
 // tracedStory is a topic, a group and their records, and the spans of all who take part.
@@ -73,8 +73,8 @@ func unlinkAll(t *testing.T, addr, prefix string) {
 	}
 }
 
-// send sends messages to a partition, each below a span of its own, which is called "send" and the
-// last part of its id. Everything else in them is secret.
+// send sends messages to a partition. Each is below a producer's span, which s.sent names "send"
+// and the id. The message's id, key and value contain the word "secret".
 func (s *tracedStory) send(partition int32, ids ...string) {
 	s.t.Helper()
 	tracer, err := kafkatrace.New(noop.NewTracerProvider(), kafkatrace.Config{Name: "producer"})
@@ -97,8 +97,8 @@ func (s *tracedStory) send(partition int32, ids ...string) {
 	require.NoError(s.t, errors.Join(p.SendMessages(all), p.Close()))
 }
 
-// secretID is the id of the message that a name stands for, in which a dash begins what tells its
-// copies apart.
+// secretID returns the id of the message for a name. Names that differ only from the dash on stand
+// for copies of one message.
 func secretID(name string) string {
 	id, _, _ := strings.Cut(name, "-")
 	return "evt_secret_" + id
@@ -164,10 +164,10 @@ func (s *tracedStory) retries() {
 	)
 }
 
-// killed: a process dies between an effect and its record, is started again, and later replaced;
-// each of them meets the id, and all of them find the first attempt.
+// killed: a process dies between an effect and its record, is started again, and is later replaced.
+// Each of them gets the id, and the later ones link to the claim of the first.
 func (s *tracedStory) killed() {
-	static := func(cfg *workerConfig) { cfg.Instance = "pod-1" } // is back at once
+	static := func(cfg *workerConfig) { cfg.Instance = "pod-1" } // it is back at once
 	victim := s.spawn("victim", func(cfg *workerConfig) {
 		static(cfg)
 		cfg.Hold = true
@@ -206,13 +206,13 @@ func (s *tracedStory) killed() {
 }
 
 // batches: the span of a batch has a link for each of its messages, and a message that has failed
-// comes in a batch of its own. How many batches there are at first is for the brokers to say.
+// comes in a batch of its own. How many batches there are at first depends on the brokers.
 func (s *tracedStory) batches() {
 	const often, bad = 4, "0@1"
 	ids := []string{"1", "2", "3", "4"}
 	s.send(0, ids...)
 	var mu sync.Mutex
-	runs, shared := 0, false // the first run, by others
+	runs, shared := 0, false // shared: the first run was in a batch with others
 	leave := s.join("a", func(m *tracedMember) {
 		m.batch = func(_ context.Context, ms []*kafkaadapter.Message) []error {
 			errs := make([]error, len(ms))
@@ -281,7 +281,7 @@ func (s *tracedStory) batchLinks(bad string) (all []string) {
 	return all
 }
 
-// revoked: a rebalance takes a partition away while a handler runs, whose span ends then.
+// revoked: a rebalance takes a partition away while a handler runs, and the handler's span ends.
 func (s *tracedStory) revoked() {
 	var begun sync.Map
 	stay := make(chan struct{})
@@ -328,8 +328,8 @@ func (s *tracedStory) revoked() {
 	}
 }
 
-// fenced: the commit of what is on record is refused, because another process is this member by
-// then. The message is redelivered there, and is a duplicate.
+// fenced: a message is on record, but its commit is refused, because another member has taken the
+// instance id. The message is redelivered to that member, and is a duplicate.
 func (s *tracedStory) fenced() {
 	refused, returns := make(chan error, 1), make(chan struct{})
 	static := func(m *tracedMember) { m.Instance = "pod-1" }

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// troubledRedis is a Redis that can be made to refuse and to be gone, for everybody but the
-// oracle.
+// troubledRedis is a Redis that a test can make refuse the commands of members, or close their
+// connections. The oracle can always use it.
 type troubledRedis struct {
 	mini *miniredis.Miniredis
 
@@ -28,13 +28,13 @@ type troubledRedis struct {
 	hook  func(cmd string) (refusal string)
 }
 
-// memberName is how the server knows the members' connections. Those of the oracle have no
-// name, nor do commands that a script runs.
+// memberName is the client name of the members' connections. The oracle's connections have no name,
+// and commands that a script runs have none.
 const memberName = "member"
 
 // redis makes the scene's members keep their records in a Redis. Every member has a client
-// of its own, and must be seenOnly: scripts take miniredis milliseconds. Nothing expires
-// there, leases included: where keys do, it looks at all of them with every command.
+// of its own, and must be seenOnly: a script takes miniredis milliseconds. Nothing expires there,
+// not even a lease: if keys expired, miniredis would look at all of them with every command.
 func (s *scene) redis() *troubledRedis {
 	s.t.Helper()
 	r := &troubledRedis{mini: miniredis.RunT(s.t), conns: map[net.Conn]bool{}}
@@ -104,7 +104,7 @@ func (r *troubledRedis) gone(away bool) {
 	}
 }
 
-// answer lets hook answer commands, nil none.
+// answer makes hook answer the members' commands. A nil hook answers none.
 func (r *troubledRedis) answer(hook func(cmd string) string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *troubledRedis) answer(hook func(cmd string) string) {
 // refuseAll answers every command with this error.
 func refuseAll(text string) func(string) string { return func(string) string { return text } }
 
-// refuseWrites answers those with it that may write.
+// refuseWrites answers every command that may write with this error.
 func refuseWrites(text string) func(string) string {
 	reads := map[string]bool{"GET": true, "MGET": true, "PTTL": true, "PING": true, "HELLO": true,
 		"INFO": true, "CLIENT": true, "CONFIG": true, "ROLE": true}

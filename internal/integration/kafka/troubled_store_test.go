@@ -18,7 +18,7 @@ type trouble struct {
 	delay  time.Duration // before the call
 }
 
-// troubledStore is a store in front of which there is trouble, or not.
+// troubledStore passes calls on to a store, with the trouble that set has set.
 type troubledStore struct {
 	dedup.Store
 	mu  sync.Mutex
@@ -32,7 +32,7 @@ func (s *scene) troubled() *troubledStore {
 	return ts
 }
 
-// set makes the trouble for every call from now on.
+// set sets the trouble for every call from now on.
 func (ts *troubledStore) set(now trouble) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// uncleanTopic has its replicas on nodes 2 and 3, and any of them may lead: a follower that has
-// missed messages cuts them off when it alone is left.
+// uncleanTopic makes a topic with replicas on nodes 2 and 3, of which either may lead. If only a
+// follower is left that has missed messages, it becomes the leader, and these messages are lost.
 func uncleanTopic(t *testing.T, brokers []string, topic string) {
 	t.Helper()
 	yes, one := "true", "1"
@@ -23,8 +23,8 @@ func uncleanTopic(t *testing.T, brokers []string, topic string) {
 		"unclean.leader.election.enable": &yes, "min.insync.replicas": &one})
 }
 
-// A log is cut by an unclean election under a reader of each driver: 150 messages are handled and
-// committed, of which the last 50 are gone, and others come at their offsets.
+// An unclean election cuts the log of a reader of each driver: 150 messages are handled and
+// committed. Then the last 50 are gone, and other messages come at their offsets.
 func TestUncleanTruncation(t *testing.T) {
 	server := servertest.Private(t, servertest.KindKafka3)
 	var readers []*logReader

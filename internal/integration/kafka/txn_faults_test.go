@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever a broker answers to a request of a transaction, the output of every input is
-// visible once and the offsets are those of what is visible.
+// visible once, and the committed offsets match the visible outputs.
 func TestStreamedThroughEveryFault(t *testing.T) {
 	for _, row := range []struct {
 		key kmsg.Key
@@ -56,7 +56,7 @@ func TestStreamedThroughEveryFault(t *testing.T) {
 			c := embeddedNodes(t, 1)
 			s := newTxnFixture(t, c.ListenAddrs(), "", 2)
 			s.produce(200)
-			var seen atomic.Int64 // the fault comes in the middle
+			var seen atomic.Int64 // requests: the first, the fourth and the fifth fail
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{row.key}, Err: row.err,
 				Count: 3, When: func(kmsg.Request) bool {
 					n := seen.Add(1)

@@ -59,13 +59,13 @@ func (s *txnFixture) produce(n int) {
 	produceAt(s.t, s.brokers, s.in, s.sent, records)
 }
 
-// stream has one output per input.
+// stream returns the output of an input.
 func (s *txnFixture) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
 	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition,
 		Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
 }
 
-// streamBatch has one output per input, or one that names them all.
+// streamBatch returns one output per input, or one output that names all inputs.
 func (s *txnFixture) streamBatch(_ context.Context,
 	batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 	var all []*sarama.ProducerMessage
@@ -222,8 +222,8 @@ func (s *txnFixture) wantCommitted(n int64, limit time.Duration) {
 	})
 }
 
-// wantOutputOnce requires that nobody is at work, and that a read_committed reader sees the
-// output of every input below the committed offsets once, in order, and nothing else.
+// wantOutputOnce requires that a read_committed reader sees the output of every input below the
+// committed offsets once, in order, and nothing else. No member may be at work.
 func (s *txnFixture) wantOutputOnce() {
 	s.t.Helper()
 	outputs := s.read(s.out)
@@ -263,9 +263,9 @@ func difference(got, want []string) string {
 	return fmt.Sprintf("%d wrong, %s", len(odd), strings.Join(odd[:min(8, len(odd))], ", "))
 }
 
-// read returns the committed messages of a topic. A message of its own comes last in each
-// partition; it is not visible before every transaction ahead of it has ended, so one that
-// hangs fails the test.
+// read returns the committed messages of a topic. It first sends one message of its own to the end
+// of each partition. A reader sees this message only after every transaction ahead of it has ended,
+// so a transaction that hangs fails the test.
 func (s *txnFixture) read(topic string) map[int32][]string {
 	s.t.Helper()
 	const sentinel = "last-"

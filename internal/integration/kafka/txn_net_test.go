@@ -15,7 +15,7 @@ type decision int
 const (
 	pass      decision = iota
 	loseReply          // the broker gets it and answers, and the connection breaks
-	cutHere            // the connection breaks before it
+	cutHere            // the connection breaks before the request
 )
 
 // tapDialer dials connections that break at requests of a kind.
@@ -24,7 +24,7 @@ type tapDialer struct {
 	conns map[net.Conn]bool
 	dead  bool
 	judge func(key int16) decision
-	final bool          // the first connection that breaks is the last
+	final bool          // the first break cuts all connections
 	died  chan struct{} // closed then
 }
 
@@ -32,14 +32,14 @@ func newTap() *tapDialer {
 	return &tapDialer{conns: map[net.Conn]bool{}, died: make(chan struct{})}
 }
 
-// tap has every request judged from now on.
+// tap makes judge decide about every request from now on.
 func (d *tapDialer) tap(judge func(key int16) decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.judge = judge
 }
 
-// dieAt has the process lose all its connections at the n-th request of a kind.
+// dieAt cuts all connections of the process at the n-th request of a kind.
 func (d *tapDialer) dieAt(key int16, n int64, how decision) {
 	d.mu.Lock()
 	d.final = true

@@ -76,8 +76,8 @@ func TestStreamedThroughRebalances(t *testing.T) {
 	}
 }
 
-// A member dies at any request of a transaction, before it or after it: its transaction is
-// seen whole or not at all, offsets and outputs, also while nobody has taken over.
+// A member dies before or after any request of a transaction. Readers see all offsets and outputs
+// of its transaction or none of them, even before another member takes over.
 func TestStreamedCrashInATransaction(t *testing.T) {
 	how := map[string]decision{"before": cutHere, "after": loseReply}
 	for protocol, rebalance := range streamProtocols {
@@ -148,8 +148,8 @@ func TestStreamedCommitInDoubt(t *testing.T) {
 	}
 }
 
-// An owner of the past comes back when another has done its work. The generation alone
-// fences it, and so does the transactional id.
+// A former owner comes back when another member has done its work. The generation alone fences the
+// former owner, and so does the transactional id.
 func TestStreamedZombie(t *testing.T) {
 	for protocol, rebalance := range streamProtocols {
 		for _, row := range []struct {
@@ -169,7 +169,7 @@ func TestStreamedZombie(t *testing.T) {
 }
 
 // outlast gives a member that loses its partition more time than its heir takes on a busy machine.
-// A handler that outlives its Drain is given up, and nothing of it meets the broker.
+// A handler that outlives Drain is given up, and the broker would get nothing from it.
 func outlast(pc *processorConfig) {
 	pc.txn.Drain = 50 * time.Second
 	pc.consumer.Consumer.Group.Rebalance.Timeout = time.Minute
@@ -200,8 +200,8 @@ func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want st
 	t.Log(s.failures())
 }
 
-// Somebody else takes a live member's transactional id: the member takes it back, for its
-// group knows it.
+// Another producer takes a live member's transactional id. The member takes it back, because it is
+// still in its group.
 func TestStreamedFencedByID(t *testing.T) {
 	t.Parallel()
 	const n = 2000
@@ -212,7 +212,7 @@ func TestStreamedFencedByID(t *testing.T) {
 		inner := pc.txn.Handler
 		pc.txn.Handler = func(ctx context.Context,
 			batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-			// there is work to do behind each time
+			// there is still work after each time the id is taken
 			for batch[len(batch)-1].Offset >= (taken.Load()+1)*n/6 {
 				if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 					return nil, err
@@ -290,16 +290,16 @@ func TestStreamedDeadLetters(t *testing.T) {
 	}
 }
 
-// A second process takes a static member's name and its work, while the first is inside a
-// handler: the first is fenced by the name.
+// A second process joins under a static member's instance id, while the first one is inside a
+// handler. The second does the work, and the first is fenced by its instance id.
 func TestStreamedStaticMember(t *testing.T) {
 	t.Parallel()
 	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(100)
 	static := func(pc *processorConfig) {
 		pc.consumer.Consumer.Group.InstanceId = "first"
-		// The old member must fail by its instance id, not by the end of its transaction, which a
-		// busy machine reaches within the second that it has here.
+		// The old member must fail by its instance id. With join's timeout of a second, its
+		// transaction would end first on a busy machine.
 		pc.consumer.Consumer.Group.Session.Timeout = time.Minute
 		pc.txn.TransactionTimeout = time.Minute
 		pc.txn.Client.Consumer.Group.InstanceId = "first"
@@ -323,7 +323,7 @@ func TestStreamedStaticMember(t *testing.T) {
 	t.Log(s.failures())
 }
 
-// holdSecondRun keeps a handler in its second run, whatever becomes of the partition.
+// holdSecondRun keeps a handler in its second run, even if the partition is revoked.
 func holdSecondRun(c *txn.Config, working chan<- struct{}, release <-chan struct{}) {
 	inner := c.Handler
 	var runs atomic.Int64
@@ -407,7 +407,7 @@ func TestStreamedOnApacheKafka(t *testing.T) {
 	brokers := servertest.Kafka(t)
 	s := newTxnFixture(t, brokers, strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 4)
 	s.produce(n)
-	slow := func(pc *processorConfig) { // as a broker's own limits are
+	slow := func(pc *processorConfig) { // within a real broker's limits
 		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second
 		pc.consumer.Consumer.Group.Heartbeat.Interval = time.Second
 		pc.consumer.Consumer.Group.Rebalance.Timeout = 10 * time.Second
@@ -440,7 +440,7 @@ func TestStreamedTopicRecreated(t *testing.T) {
 		strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 1)
 	var recreated atomic.Bool
 	m := s.join(func(pc *processorConfig) {
-		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
+		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second // the broker's minimum
 		pc.txn.TransactionTimeout = 5 * time.Second
 		pc.txn.Observer.GroupError = func(err error) {
 			recreated.Store(recreated.Load() || errors.Is(err, txn.ErrTopicRecreated))

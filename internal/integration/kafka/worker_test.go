@@ -33,7 +33,7 @@ import (
 // workerEnv makes the test binary a consumer process: a real one, that can be killed.
 const workerEnv = "ONCEWARD_TEST_WORKER"
 
-// workerConfig is what a consumer process is told.
+// workerConfig is the configuration of a consumer process.
 type workerConfig struct {
 	Brokers      []string
 	Group, Topic string
@@ -43,13 +43,13 @@ type workerConfig struct {
 
 	// Of a process that keeps a fence instead of marks; see fencedWorker.
 	Client string // sarama or franz
-	Freeze bool   // stop as a whole before a transaction
+	Freeze bool   // stop the whole process before a transaction
 
 	// Of a process that owns its partitions; see ownedWorker.
 	Redis   string // its address
 	Effects string // the file that says what happened
 
-	// Of a process whose spans are told; see tracedMember. It has Redis, too.
+	// Of a process that reports its spans; see tracedMember. It has Redis, too.
 	By       string // its name
 	Instance string // makes it a static member
 
@@ -75,8 +75,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// waitTogether lets more tests run side by side than there are processors, unless -parallel
-// is given: they mostly wait, for sessions and leases to end.
+// waitTogether lets more tests run at the same time than there are processors, unless -parallel
+// is given: they mostly wait for sessions and leases to end.
 func waitTogether() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -154,15 +154,15 @@ type worker struct {
 	done int
 	held *kafkaadapter.Message
 	said bool
-	// free ends the hold of a message whose partition was taken before the parent was told: behind
-	// it nothing would be finished here.
+	// free ends the hold of a message if its partition is revoked before the parent was told: no
+	// later message of the partition would be finished here.
 	free chan struct{}
 }
 
 // handle has the effect and marks the message, in one transaction.
 func (w *worker) handle(ctx context.Context, m *kafkaadapter.Message) error {
-	// SQLite has one writer: a transaction held open would stop everybody. There the
-	// effect is held just before it, where its message has had none yet.
+	// SQLite has one writer: a transaction that is held open would stop all others. With SQLite the
+	// handler waits before its transaction, if its message has had no effect yet.
 	if w.cfg.Driver == "sqlite" && w.isNew(ctx, m) {
 		if held := w.mayHold(m); held != nil {
 			<-held
@@ -206,7 +206,8 @@ func (w *worker) isNew(ctx context.Context, m *kafkaadapter.Message) bool {
 
 var errHeldTaken = errors.New("the partition was taken")
 
-// mayHold chooses the message that is inside its effect when the process dies, or returns nil.
+// mayHold returns nil, or a channel if m is to be inside its effect when the process is killed. The
+// channel is closed if the partition is revoked before.
 func (w *worker) mayHold(m *kafkaadapter.Message) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -217,13 +218,13 @@ func (w *worker) mayHold(m *kafkaadapter.Message) <-chan struct{} {
 	return w.free
 }
 
-// sayDelivered tells the parent of a message.
+// sayDelivered reports a delivered message to the parent.
 func sayDelivered(m *kafkaadapter.Message) {
 	fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset)
 }
 
-// handled tells the parent when to kill: one effect is under way, and a message behind
-// it in its partition is finished, which therefore cannot be committed.
+// handled tells the parent when to kill: one effect is under way, and a later message of the same
+// partition is finished. That message cannot be committed yet.
 func (w *worker) handled(m *kafkaadapter.Message, _ time.Duration, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,7 +310,7 @@ func (p *process) positions(all map[string]int) (n int) {
 	return n
 }
 
-// rangesDone is what the process has said of them.
+// rangesDone returns the ranges that the process has reported.
 func (p *process) rangesDone() []fencedRange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,7 +325,7 @@ func (p *process) foundDone() (n int64) {
 	return n
 }
 
-// lines are all other lines of the process.
+// lines returns all other lines of the process.
 func (p *process) lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

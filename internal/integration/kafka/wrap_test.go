@@ -55,7 +55,7 @@ var wrappedStyles = []wrappedStyle{
 	}},
 }
 
-// flavor is that of members whose handlers are wrapped. sarama commits what is marked.
+// flavor returns a flavor whose members wrap their handlers. sarama commits what is marked.
 func (w wrappedStyle) flavor() flavor {
 	return flavor{
 		name: "wrapped " + w.name, producer: saramaProducer,
@@ -92,7 +92,7 @@ func (w wrappedStyle) flavor() flavor {
 	}
 }
 
-// wrappedHandler is one that knows nothing of Onceward.
+// wrappedHandler is a handler that knows nothing of Onceward.
 type wrappedHandler struct {
 	style  wrappedStyle
 	effect kafkaadapter.Handler
@@ -119,7 +119,7 @@ func (h *wrappedHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 	}
 }
 
-// collect waits for a batch, and not long for its end.
+// collect waits for the first message of a batch, and 50 ms at most for the others.
 func (h *wrappedHandler) collect(c sarama.ConsumerGroupClaim) (batch []*sarama.ConsumerMessage) {
 	m, open := <-c.Messages()
 	if !open {
@@ -141,7 +141,7 @@ func (h *wrappedHandler) collect(c sarama.ConsumerGroupClaim) (batch []*sarama.C
 	return batch
 }
 
-// toldGroup reports everything that is marked with sarama: it may be committed at any moment.
+// toldGroup passes each mark to told: sarama may commit a mark at any moment.
 type toldGroup struct {
 	sarama.ConsumerGroup
 	told func(topic string, partition int32, offset int64)
@@ -199,15 +199,16 @@ func (s *toldSession) MarkMessage(m *sarama.ConsumerMessage, metadata string) {
 	s.MarkOffset(m.Topic, m.Partition, m.Offset+1, metadata)
 }
 
-// Members with wrapped handlers are killed at work. Nothing is lost, and nothing is committed
-// before its record, however they mark. It runs on Apache Kafka where that must be there.
+// Members with wrapped handlers are killed while they work. Nothing is lost, and nothing is
+// committed before its record, however they mark. The test runs on Apache Kafka if servertest
+// requires it.
 func TestWrappedThroughKills(t *testing.T) {
 	for _, w := range wrappedStyles {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			f := w.flavor()
 			if servertest.Required() {
-				// the topic's name, on brokers that stay
+				// a new name for the topic, because the brokers outlive the test
 				f.name += " " + strconv.FormatUint(rand.Uint64(), 36)
 				wrappedThroughKills(t, f.sceneOnReal(t, servertest.Kafka(t)))
 				return
@@ -233,7 +234,7 @@ func wrappedThroughKills(t *testing.T, s *scene) {
 		return s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, time.Duration(2+m.Offset%5)*time.Millisecond)
 		}, func(mc *memberConfig) {
-			if s.cluster == nil { // whose commits the oracle sees by itself
+			if s.cluster == nil { // with a cluster the oracle sees the commits itself
 				s.watched(mc)
 			}
 		})
@@ -269,8 +270,8 @@ func wrappedThroughKills(t *testing.T, s *scene) {
 	assert.LessOrEqual(t, doubled, most, "ids that had two")
 }
 
-// The judge of these tests convicts a handler that marks on arrival behind Wrap's back, and a
-// record that was never written.
+// The oracle finds a handler that marks on arrival behind Wrap's back, and a record that was never
+// written.
 func TestWrappedPlantedFaultsAreSeen(t *testing.T) {
 	for name, plant := range map[string]func(*memberConfig){
 		"marked on arrival": func(mc *memberConfig) { mc.bug = marksOnReceipt },

@@ -36,7 +36,7 @@ var (
 		`INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
 )
 
-// sinkOf is the table that effects are rows of.
+// sinkOf returns the name of the table in which each row is an effect.
 func sinkOf(prefix string) string { return prefix + "_sink" }
 
 func openPostgres(w *worker) (*sql.DB, error) {
@@ -76,11 +76,11 @@ func openMariaDB(w *worker) (*sql.DB, error) {
 	return db, nil
 }
 
-// doomed is the delivery whose fate the next COMMIT of the process is; whose COMMIT it is does not
-// matter.
+// doomed is the delivery whose fate comes with the next COMMIT of the process, even if that is the
+// COMMIT of another delivery.
 var doomed atomic.Pointer[delivery]
 
-// commitConn is a connection on which a COMMIT can be the end.
+// commitConn is a connection on which a COMMIT can end the process or the connection.
 type commitConn struct {
 	net.Conn
 	w    *worker
@@ -94,7 +94,7 @@ func (w *worker) commits(c net.Conn, err error) (net.Conn, error) {
 	return &commitConn{Conn: c, w: w}, nil
 }
 
-// Write dies of a COMMIT, in its middle or after it.
+// Write kills the process in the middle of a COMMIT or after it, if a delivery is doomed.
 func (c *commitConn) Write(b []byte) (int, error) {
 	if at := bytes.Index(bytes.ToLower(b), []byte("commit")); at >= 0 {
 		if d := doomed.Load(); d != nil {
@@ -102,7 +102,7 @@ func (c *commitConn) Write(b []byte) (int, error) {
 				_, _ = c.Conn.Write(b[:at+rand.IntN(len("commit"))])
 			} else {
 				_, _ = c.Conn.Write(b)
-				// for the server: more or less
+				// the server has more or less time to execute it
 				<-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond)
 			}
 			c.w.die(d)
@@ -114,7 +114,7 @@ func (c *commitConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Close leaves a connection open on which a COMMIT is still under way.
+// Close leaves the connection open if a COMMIT is still under way on it.
 func (c *commitConn) Close() error {
 	if c.gone.Load() {
 		return nil

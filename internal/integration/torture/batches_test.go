@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// batchOf is how many messages of a process are one transaction at most.
+// batchOf is the largest number of messages that a process puts into one transaction.
 const batchOf = 200
 
 // waiting is a delivery that waits for its batch.
@@ -122,8 +122,8 @@ func (b *batches) handle(ctx context.Context, all []waiting) {
 	}
 }
 
-// deadlocks counts the transactions that a database has broken off for that and that nobody has
-// repeated.
+// deadlocks counts the transactions that a database has aborted because of a deadlock and that
+// nobody has repeated.
 func deadlocks(*conductor, *servers, int) []*nemesis {
 	return []*nemesis{{
 		name: "batches", code: strikeFull, whole: true, begin: func(*conductor) {},

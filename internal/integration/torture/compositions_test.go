@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// composition is a way to have effects once. A library that is not ours is one more of them.
+// composition is a way to have effects once. Another library would be one more composition.
 type composition struct {
 	level string // of DESIGN.md, in small letters
 	store string
@@ -77,7 +77,7 @@ func init() { // the table refers to functions that refer to it
 	}
 }
 
-// client is a Redis client as the documentation advises, but more impatient.
+// client is a Redis client as the documentation advises, but with shorter timeouts.
 func (w *worker) client() redis.UniversalClient {
 	if addrs := strings.Split(w.cfg.Redis, ","); len(addrs) > 1 {
 		return redis.NewClusterClient(&redis.ClusterOptions{
@@ -118,7 +118,7 @@ func overPostgres(mode pgx.QueryExecMode) composition {
 		needs: needPostgres, atomic: true, open: inTransaction(e)}
 }
 
-// waited has each write wait for the replica.
+// waited makes each write wait for the replica.
 func waited(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
 	store, err := redisadapter.New(ctx, client, redisadapter.Options{
@@ -178,7 +178,7 @@ func (w *worker) claimedBy(d *dedup.Deduper) handle {
 	}
 }
 
-// result is small but where the write of a large one is to be broken off.
+// result is small, except where the process is to die while a large one is written.
 func (w *worker) result(m *delivery) []byte {
 	if m.fate == markTorn {
 		return make([]byte, 64<<10)
@@ -186,7 +186,7 @@ func (w *worker) result(m *delivery) []byte {
 	return []byte("receipt")
 }
 
-// asked declares danger before the effect, and has a downstream that can be asked.
+// asked calls MarkIrreversible before the effect, and has a downstream that can be asked.
 func asked(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
 	store, err := w.redisStore(ctx, client, redisadapter.Full)
@@ -220,7 +220,7 @@ func asked(ctx context.Context, w *worker) (handle, func(context.Context) error,
 	}, ended(d, client), nil
 }
 
-// had is what the downstream knows: whether the effect of a key has ended, in any process.
+// had answers for the downstream whether the effect of a key has ended, in any process.
 func (w *worker) had(key string) (had bool, err error) {
 	var message uint32
 	err = readLedgers(w.cfg.Dir, func(_ int, r record) {

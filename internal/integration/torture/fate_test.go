@@ -37,14 +37,14 @@ var (
 	pauses = []point{pauseClaimed, pauseEffect, pauseUnmarked}
 )
 
-// fates are points, and how rare they are: one delivery in that number meets it. 0 means
-// none.
+// fates are points, and how rare they are: one delivery in Every meets one of them. If Every is 0,
+// none does.
 type fates struct {
 	Points []point
 	Every  int
 }
 
-// fated is how often a message may meet a fate: it has to be acknowledged at last.
+// fated is how many deliveries of a message may meet a fate. A later one has to be acknowledged.
 const fated = 6
 
 // of draws what happens to a delivery; it depends only on the seed. Each point meets the same

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// never is after everything.
+// never is later than any other time.
 const never = math.MaxInt64
 
 // span is a time in which something lasted.
@@ -22,11 +22,11 @@ type effect struct {
 	message      uint32
 	begun, ended int64
 	sent         int64 // when its claim was sent first
-	ending       int64 // when its mark was sent, or its effect ended if that never was
-	claimed      int64 // when it was sent that was granted
-	granted      int64 // when that was answered
+	ending       int64 // when its mark was sent, or its effect ended if no mark was sent
+	claimed      int64 // when the claim that was granted was sent
+	granted      int64 // when that claim was answered
 	marked       int64 // when its mark was answered as written; never otherwise
-	doubtful     bool  // something of it was answered with "unknown", or not at all
+	doubtful     bool  // one of its calls was answered with "unknown", or not at all
 }
 
 // strike is what a nemesis did.
@@ -35,7 +35,7 @@ type strike struct {
 	code strikeCode
 }
 
-// ack is what was told to the source.
+// ack is an acknowledgment that was sent to the source.
 type ack struct {
 	child   int
 	message uint32
@@ -48,7 +48,7 @@ type history struct {
 	messages int
 	atomic   bool
 	allowed  []reason
-	// undecided says that any verdict on the histories will do.
+	// undecided says that the row accepts any result of Porcupine.
 	undecided bool
 	sink      map[[2]uint64]int // at level Atomic: rows, by process and run
 	effects   map[uint32][]*effect
@@ -61,7 +61,7 @@ type history struct {
 	slow      []span        // operations that took longer than grace; nil until they are asked for
 	points    map[point]int // met
 	asked     int           // questions to the downstream
-	cuts      [3]int        // COMMITs, by how
+	cuts      [3]int        // cut COMMITs, by kind
 	runs      int           // effects that have ended
 }
 
@@ -124,7 +124,8 @@ func (h *history) read(dir string) error {
 	return err
 }
 
-// add is an effect that counts: one that has ended, and is in its database where it must be.
+// add adds an effect that has ended. At level Atomic it adds the effect once for each of its rows
+// in the database.
 func (h *history) add(e *effect) {
 	rows := 1
 	if h.atomic {
@@ -139,8 +140,8 @@ func (h *history) add(e *effect) {
 	}
 }
 
-// settle finds out when effects were claimed and marked, and sorts them as their claims were
-// granted.
+// settle finds out when effects were claimed and marked, and sorts them in the order in which their
+// claims were granted.
 func (h *history) settle() {
 	for message, effects := range h.effects {
 		for _, e := range effects {
@@ -185,7 +186,7 @@ func (h *history) follow(e *effect, ops []*operation) {
 	}
 }
 
-// died reports when a process has, or never.
+// died returns when a process died, or never.
 func (h *history) died(child int) int64 {
 	if at, dead := h.deaths[child]; dead {
 		return at

@@ -11,8 +11,8 @@ import (
 
 const milli = int64(time.Millisecond)
 
-// tale is a history that is told by hand, through the files that processes write. Its clock is in
-// ms, its lease takes 100 of them, and there is one message, 0.
+// tale is a history that a test writes by hand, into files like those of processes. Its times are
+// in ms, its lease is 100 ms, and it has one message, 0.
 type tale struct {
 	t   *testing.T
 	dir string
@@ -33,7 +33,7 @@ func (s *tale) say(child int, all ...record) {
 	s.of[child].write(all...)
 }
 
-// op is an operation from a time until a time, 0 for no answer. A claim's token is its run.
+// op writes an operation that was called at from and answered at to, or not answered if to is 0.
 func (s *tale) op(child int, kind op, token uint64, from, to int64, code, flags uint8) {
 	s.t.Helper()
 	run := uint64(from)<<8 | token
@@ -49,7 +49,7 @@ func (s *tale) claims(child int, token uint64, at int64) {
 	s.op(child, opClaim, token, at, at+1, saidAcquired, 0)
 }
 
-// runs is an effect of 3 ms; its number is its time.
+// runs writes an effect of 3 ms. Its run has the number at.
 func (s *tale) runs(child int, at int64) {
 	s.say(child, record{kind: effectBegun, run: uint64(at), at: at},
 		record{kind: effectEnded, run: uint64(at), at: at + 3})
@@ -61,7 +61,7 @@ func (s *tale) marks(child int, token uint64, at int64) {
 
 func (s *tale) acks(child int, at int64) { s.say(child, record{kind: acking, at: at}) }
 
-// good is a delivery as it should be.
+// good writes a delivery without any fault.
 func (s *tale) good(child int, token uint64, at int64) {
 	s.claims(child, token, at)
 	s.runs(child, at+2)
@@ -77,7 +77,7 @@ func (s *tale) pauses(child int, a, b int64) {
 	s.say(0, record{kind: paused, arg: int64(child), run: uint64(a * milli), at: b})
 }
 
-// judged is what the rows look at.
+// judged is the part of a checkResult that the rows compare.
 type judged struct {
 	lost, doubled, stuck, own, explained int
 	illegal                              bool
@@ -446,7 +446,7 @@ var judgeRows = []struct {
 	}, judged{illegal: true}},
 }
 
-// TestJudge tells it histories, and looks at the verdicts.
+// TestJudge gives histories to judge, and compares its results with the rows.
 func TestJudge(t *testing.T) {
 	for _, row := range judgeRows {
 		t.Run(row.name, func(t *testing.T) {

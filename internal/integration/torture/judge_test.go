@@ -316,8 +316,8 @@ func (v *checkResult) own(h *history) {
 	}
 }
 
-// histories asks Porcupine, key by key, until one is convicted. Slow keys come last. If the row
-// accepts an undecided history, they are left out.
+// histories checks the history of each key with Porcupine, until one is illegal. Slow keys come
+// last. If the row accepts any result, they are left out.
 func (v *checkResult) histories(h *history) {
 	began := time.Now()
 	keys := map[uint32][]*operation{}

@@ -10,10 +10,10 @@ import (
 	"github.com/onceward/onceward/internal/integration/internal/results"
 )
 
-// keeping is for rows that end at the same time.
+// keeping is locked while a row adds its result, because several rows may end at the same time.
 var keeping sync.Mutex
 
-// result is what came of a row.
+// result returns the result of a row.
 func (r *row) result(c *conductor, h *history, v *checkResult, took time.Duration) results.Row {
 	made := compositions[c.cfg.Composition]
 	return results.Row{
@@ -26,7 +26,7 @@ func (r *row) result(c *conductor, h *history, v *checkResult, took time.Duratio
 	}
 }
 
-// told is the verdict on the histories.
+// told returns the result of Porcupine as a text.
 func told(v *checkResult) string {
 	text := strings.ToLower(string(v.linear))
 	if v.open > 0 {
@@ -35,7 +35,7 @@ func told(v *checkResult) string {
 	return text
 }
 
-// keep writes a row for the table, where one is wanted.
+// keep adds a row to the file that resultsEnv names, if there is one.
 func keep(c *conductor, row results.Row) {
 	name := os.Getenv(resultsEnv)
 	if name == "" {

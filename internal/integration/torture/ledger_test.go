@@ -44,7 +44,7 @@ const (
 	called
 	answered // it was answered: run is the call; code is the answer; flags
 	died     // conductor: process arg is dead
-	paused   // conductor: process arg stood still from run until now
+	paused   // conductor: process arg was stopped from run until now
 	// conductor: a strike of the nemesis with this code, from run until arg after now
 	struck
 	cutting // a COMMIT is cut; code is how

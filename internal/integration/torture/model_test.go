@@ -25,9 +25,9 @@ type keyState struct {
 	danger   bool   // of a key that is not done
 	token    uint64 // of the owner, or of the claim that ended it
 	expiry   int64  // the earliest time
-	// beside is the token whose lease lies next to another's end (compact): a late owner has added
-	// the member, and was killed before it looked at the lease. Other claims are answered "done",
-	// which is true: an effect has happened.
+	// beside is the token of a lease that is there although another owner has completed the key. In
+	// the layout Compact, a late owner adds the member before it looks at the lease, and may be
+	// killed in between. Other claims are answered "done", which is true: an effect has happened.
 	beside uint64
 }
 
@@ -131,7 +131,7 @@ func claimed1(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// lies reports whether the lease of the operation lies next to another's end.
+// lies reports whether the operation has the lease that beside describes.
 func (s keyState) lies(o *operation) bool { return s.beside != 0 && s.beside == o.token }
 
 // changed returns the states after an answered renewal or end.
@@ -189,8 +189,8 @@ func changed(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// marked1 returns the states after a transaction with record and effect. It may have been repeated
-// after a lost COMMIT, and then finds its own mark.
+// marked1 returns the states after a transaction with record and effect. If a COMMIT was lost, the
+// transaction may have been repeated, and then it finds its own mark.
 func marked1(s keyState, o *operation) []keyState {
 	now := keyState{standing: done}
 	switch {

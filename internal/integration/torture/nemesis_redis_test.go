@@ -145,8 +145,8 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 }
 
 // within reverses a shift that would lead to another day of UTC, with five minutes to spare. The
-// windows of these tests are a day long. So compact and mixed keep a record in the bucket of its
-// day, and after a clock has come back from the next day they do not look there.
+// windows of these tests are a day long. So the layout Compact keeps a record in the bucket of its
+// day, and after a clock has come back from the next day it does not look there.
 func within(now time.Time, shift time.Duration) time.Duration {
 	day := func(t time.Time) int64 { return t.Unix() / int64(window/time.Second) }
 	const spare = 5 * time.Minute

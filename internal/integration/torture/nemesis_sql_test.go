@@ -23,7 +23,7 @@ func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
 // cuts counts the cut COMMITs of this process.
 var cuts atomic.Int64
 
-// cut decides whether a COMMIT is cut, and how. The connection ends in every case.
+// cut decides whether a COMMIT is cut, and how. The connection of a cut COMMIT always ends.
 func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 	if c.w.cfg.Cut == 0 || rand.IntN(1000) >= c.w.cfg.Cut {
 		return 0, false, nil
@@ -61,7 +61,7 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	}
 	db := c.open(e)
 	return []*nemesis{{
-		// until the connection is used next
+		// a worker notices it when it uses the connection next
 		name: "backends killed", code: strikeOutage, times: times, echo: 2 * time.Second,
 		begin: func(c *conductor) {
 			if e.dialect == onPostgres.dialect {
@@ -71,7 +71,7 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 				return
 			}
 			for _, id := range c.sessions(db) {
-				_, _ = db.ExecContext(c.t.Context(), "KILL ?", id) // it may have gone
+				_, _ = db.ExecContext(c.t.Context(), "KILL ?", id) // the session may have ended
 			}
 		},
 	}}

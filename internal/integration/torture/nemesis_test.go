@@ -18,14 +18,14 @@ type nemesis struct {
 	begin func(c *conductor)
 	end   func(c *conductor) // after lasts; nil where there is nothing to undo
 	lasts time.Duration
-	echo  time.Duration // after its end, in which what it has broken is found broken
+	echo  time.Duration // how long after its end clients may still find what it broke
 	whole bool          // it lasts from when all workers are there to the last delivery
 
 	times, begun int
 	since, until int64
 }
 
-// striking reports whether there is still something to come.
+// striking reports whether a strike lasts or is still to come.
 func (c *conductor) striking() bool {
 	for _, n := range c.nemesis {
 		if !n.whole && (n.begun < n.times || n.since > 0) {
@@ -93,9 +93,9 @@ type servers struct {
 	nodes    *nodes
 }
 
-// probe asks the servers for something small all the time, until it is told to stop: when they take
-// longer than calls may wait, that is a fault of theirs, whoever's fault it is. A machine with two
-// cores has many.
+// probe sends small requests to the servers until stop is called. If one fails, or takes longer
+// than a fifth of a lease, the ledger gets an outage, whatever the cause is. On a machine with two
+// cores that happens often.
 func (c *conductor) probe() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var going sync.WaitGroup

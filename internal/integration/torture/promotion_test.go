@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// pair is a primary and its replica, behind a name that an operator moves.
+// pair is a primary and its replica, behind an address that the test leads to either of them.
 type pair struct {
 	*servertest.Server
 	nodes  [2]*redis.Client
@@ -84,7 +84,7 @@ func promote(c *conductor, s *servers, times int) []*nemesis {
 	return promotions(c, s, times, strikeAmnesia)
 }
 
-// promoteWaited is the same when nothing was acknowledged that the replica did not have.
+// promoteWaited does the same where the replica has everything that the primary has acknowledged.
 func promoteWaited(c *conductor, s *servers, times int) []*nemesis {
 	return promotions(c, s, times, strikeOutage)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// recorder writes down what is asked of a store and what it answers, item by item, and is where
-// processes die between the two.
+// recorder writes down each item that is sent to a store, and each answer. Between the two it kills
+// the process, if that is the fate of the delivery.
 type recorder struct {
 	dedup.Store
 	w *worker
-	// behind says that leases stand in front of this store: nobody claims here, and what is kept
-	// has no history of its own.
+	// behind says that a store with the leases is in front of this one. Nobody claims here, and the
+	// calls are not part of a history that is checked.
 	behind bool
 }
 
@@ -45,7 +45,7 @@ func (r *recorder) call(n int, fill func(i int) (driver.ID, record)) ([]record, 
 	return calls, of
 }
 
-// answer notes what was said.
+// answer notes the answers of the store.
 func (r *recorder) answer(calls []record, answers []driver.Answer) {
 	notes := make([]record, len(calls))
 	for i, c := range calls {

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
-// size is how much there is of a row in a profile.
+// size says how many messages, deliveries of each, and strikes a row has in a profile.
 type size struct {
 	messages, times int
 	strikes         int
@@ -29,7 +29,7 @@ type row struct {
 	fates        fates
 	nemeses      func(c *conductor, s *servers, strikes int) []*nemesis
 	sizes        map[string]size // by profile; none where it is left out
-	lease        time.Duration   // default: 600 ms
+	lease        time.Duration   // default: defaultLease
 	allowed      map[string][]reason
 	checkResult  porcupine.CheckResult // default: Ok
 	counts       []string              // faults of which there must be some
@@ -44,11 +44,11 @@ type row struct {
 	quota       func(p point) bool // points of which at least one must have been met
 }
 
-// either is the verdict of a row in which the server may forget, or not.
+// either is the checkResult of a row in which the server may or may not lose data.
 const either = porcupine.CheckResult("either")
 
-// tolerated are the reasons for second effects, by level. A machine that does not let a process, or
-// a server, run for a third of a lease is everywhere: two cores, and other tests.
+// tolerated returns the reasons for second effects that a row allows, by level. It adds the reasons
+// of a busy machine, which may let neither a process nor a server run for a third of a lease.
 func tolerated(claimed, asked []reason) map[string][]reason {
 	return map[string][]reason{
 		"claimed": append([]reason{byStall, byOutage}, claimed...),
@@ -301,7 +301,7 @@ var rows = []row{
 		id: "X24", name: "slots move between masters", compositions: []string{"cluster"},
 		nemeses: moveSlots, counts: []string{"slots moved"},
 		// Servers that move hundreds of slots answer late on a busy machine. With a short lease the
-		// breaker is open until it has ended.
+		// breaker would be open until the lease has ended.
 		lease: 3 * time.Second,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2},

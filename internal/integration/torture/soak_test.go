@@ -44,23 +44,23 @@ type report struct {
 	Before      usage          `json:"conductor_before"`
 	After       usage          `json:"conductor_after"`
 	Workers     int            `json:"workers"`
-	// MostLeft is by how many goroutines a worker has had more when it had closed everything than
-	// before it opened anything.
+	// MostLeft is how many goroutines a worker had left at most after it had closed everything, not
+	// counting those that it had before it opened anything.
 	MostLeft int  `json:"worker_goroutines_left"`
 	MostHeap int  `json:"worker_heap_kib"` // the largest at a worker's end
 	OK       bool `json:"ok"`
-	// Failed are the rows that were not as they must be.
+	// Failed are the rows that failed.
 	Failed []results.Row `json:"failed,omitempty"`
 }
 
-// usage is what a process has.
+// usage is how much memory and how many goroutines a process has.
 type usage struct {
 	HeapKiB    int `json:"heap_kib"`
 	RSSKiB     int `json:"rss_kib"`
 	Goroutines int `json:"goroutines"`
 }
 
-// used is what this process has, garbage left out.
+// used returns the usage of this process, without garbage.
 func used() usage {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
@@ -75,7 +75,8 @@ func used() usage {
 	return u
 }
 
-// soak is rounds of the rows that have a size for it, each with other seeds, for so long.
+// soak runs rounds of the rows that have a size for the profile soak, each with other seeds, until
+// the time last is over.
 func soak(t *testing.T, last time.Duration) {
 	t.Helper()
 	s := &report{Area: "torture-soak", Date: time.Now().UTC().Format(time.DateOnly),
@@ -87,7 +88,7 @@ func soak(t *testing.T, last time.Duration) {
 		t.Run("round"+strconv.Itoa(s.Rounds), func(t *testing.T) { torture(t, "soak", s.add) })
 		s.After, s.OK, s.Minutes = used(), !t.Failed(),
 			time.Since(began).Round(time.Second).Minutes()
-		s.write(t) // what came of the rounds before is not lost with one that hangs
+		s.write(t) // if a later round hangs, the results so far are not lost
 	}
 	const flat = 20 << 10 // KiB, and a fifth
 	assert.False(t, s.Rounds > 1 && s.After.HeapKiB > s.Before.HeapKiB*6/5+flat,
@@ -97,7 +98,7 @@ func soak(t *testing.T, last time.Duration) {
 	t.Logf("%+v", *s)
 }
 
-// add counts in what came of a row.
+// add adds the result of a row.
 func (s *report) add(c *conductor, row results.Row) {
 	keeping.Lock()
 	defer keeping.Unlock()

@@ -12,7 +12,7 @@ type item struct {
 	id      uint64
 	message uint32
 	number  uint32 // of the current try; later tries have other numbers
-	tries   int    // in vain
+	tries   int    // that were refused
 	due     int64
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// migrate makes the tables of a run, and has them dropped.
+// migrate makes the tables of a run, and drops them when the test ends.
 func (c *conductor) migrate(e engine) {
 	c.t.Helper()
 	db := c.open(e)

@@ -119,7 +119,7 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 	if r.lease > 0 {
 		cfg.Lease = r.lease
 	}
-	if name == "layered" { // an end goes to two servers within it
+	if name == "layered" { // a completion goes to two servers within a lease
 		cfg.Lease *= 3
 	}
 	c := newConductor(t, r, cfg, size)

@@ -203,8 +203,8 @@ func (w *worker) say(line string) {
 	_, _ = fmt.Fprintln(w.out, line)
 }
 
-// at is a point of a delivery's life: the process dies or stops if the delivery's fate is this
-// point, and otherwise continues.
+// at is called at each point of a delivery's life. If the delivery's fate is this point, the
+// process dies or stops, and otherwise it continues.
 func (w *worker) at(d *delivery, p point) {
 	if d == nil || d.fate != p {
 		return
