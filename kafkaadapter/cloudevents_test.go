@@ -69,8 +69,8 @@ func TestStructuredCloudEvents(t *testing.T) {
 	}
 }
 
-// Headers are those of a batch, or of a format that is not read, and never stand in for a
-// value that cannot be read.
+// CloudEvents ignores the headers of a batch, and those of a JSON event even if it cannot read the
+// value. It reads the headers for all other content types.
 func TestStructuredCloudEventsWithHeaders(t *testing.T) {
 	for kind, want := range map[string]string{
 		"application/cloudevents+json":       "/shop 7",
@@ -89,8 +89,8 @@ func TestStructuredCloudEventsWithHeaders(t *testing.T) {
 	assert.False(t, ok, "found in headers next to a broken value")
 }
 
-// FuzzStructuredCloudEvents: an id that is found is that of the event as encoding/json
-// reads it, and the one that the event has in binary mode.
+// FuzzStructuredCloudEvents: an id that CloudEvents finds agrees with what encoding/json reads, and
+// equals the id of the same event in binary mode.
 func FuzzStructuredCloudEvents(f *testing.F) {
 	for _, seed := range []string{
 		`{"specversion":"1.0","source":"/shop","id":"7","data":{"id":"8"}}`,

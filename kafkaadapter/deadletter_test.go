@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// fakeProducer keeps letters, unless fail says what is wrong.
+// fakeProducer keeps letters, unless fail returns an error.
 type fakeProducer struct {
 	fail    func(*Message) error
 	letters []*Message
@@ -74,8 +74,8 @@ func TestDeadLetterIsTheMessageAndItsStory(t *testing.T) {
 	}
 }
 
-// A letter that no topic takes for its size goes without its value, and says so. A key or a header
-// that the topic does not take is left out, too: the message must not hold up its key forever.
+// A letter that is too large for the topic is sent without its value, and a header says so. A key
+// or header that is too large is left out, too, so that the message does not block its key forever.
 func TestDeadLetterThatIsTooLarge(t *testing.T) {
 	size := func(m *Message) (n int) {
 		for _, h := range m.Headers() {
@@ -173,7 +173,7 @@ func TestReplayRefusesWhatIsNoLetter(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 }
 
-// Replay returns the letter as it is, for the topic that its message lay in.
+// Replay returns the key, value and headers of the letter, for the topic of the original message.
 func TestReplayedLetterIsTheMessage(t *testing.T) {
 	for name, value := range map[string][]byte{"value": []byte("v"), "tombstone": nil} {
 		letter := headers("trace", "a", HeaderTopic, "charges")
@@ -185,8 +185,8 @@ func TestReplayedLetterIsTheMessage(t *testing.T) {
 	}
 }
 
-// A key that is being tried again, after an earlier replay of its letter, is not forgotten:
-// it may succeed between the look and the Forget. One that was given up is.
+// Replay does not forget a key that is being retried after an earlier replay: it could succeed
+// between Lookup and Forget. It forgets a key that was given up.
 func TestReplayLeavesRetriesAlone(t *testing.T) {
 	for name, row := range map[string]struct{ letter, attempts, kept int }{
 		"tried again":    {letter: 3, attempts: 2, kept: 2},
@@ -208,8 +208,8 @@ func TestReplayLeavesRetriesAlone(t *testing.T) {
 	}
 }
 
-// A letter that has lost its value, and is put aside where it was to be tried again, still says
-// where the value is.
+// A letter without its value that is parked from a retry topic keeps its headers, which say where
+// the value is.
 func TestLetterWithoutItsValueKeepsItsHeaders(t *testing.T) {
 	p := &fakeProducer{}
 	m := headers("trace", "a", HeaderTopic, "orders", HeaderOffset, "7", HeaderTooLarge, "5000")

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// A message that a handler produces in each of its attempts has one id for its consumer, and
-// another one than the handler's other messages.
+// DownstreamHeader gives a message for one purpose the same id in every attempt, and messages for
+// different purposes different ids.
 func TestDownstreamHeaderIsTheIDOfTheMessageInEveryAttempt(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "a", Window: time.Hour,
 		LeaseTTL: time.Minute})

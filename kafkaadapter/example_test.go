@@ -16,7 +16,7 @@ import (
 // run stands for the Consume of a driver, such as kafkasarama.Consume.
 func run(kafkaadapter.Config) {}
 
-// An id that a library of the house puts into a header of its own.
+// A library of your company sets the id in a header of its own.
 func ExampleFirstOf() {
 	find := kafkaadapter.FirstOf(kafkaadapter.FromHeader("x-event-id"), kafkaadapter.DefaultID())
 	var m kafkaadapter.Message
@@ -137,8 +137,8 @@ func ExampleConfig_transaction() {
 	})
 }
 
-// The same with one transaction for a batch, which is many times faster. A message that
-// fails takes its batch back once; then it is alone.
+// The same with one transaction for a batch, which is many times faster. If a message fails, its
+// batch is rolled back once. Then the message runs alone.
 func ExampleAllOrNothing() {
 	var db *sql.DB
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
@@ -165,8 +165,8 @@ func ExampleAllOrNothing() {
 	})
 }
 
-// A row for each partition instead of one for each message: effects and fence in one SQL
-// transaction. It finds redeliveries; a message that a producer has sent twice is done twice.
+// A row for each partition instead of one for each message: effects and fence are in one SQL
+// transaction. It detects redeliveries, but not a message that a producer has sent twice.
 func ExampleRangeHandler() {
 	var db *sql.DB
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,

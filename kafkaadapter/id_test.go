@@ -79,7 +79,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// The header of a letter counts in the topic that it came from, and nowhere else.
+// DefaultID uses HeaderID only in the topic that HeaderTopic names.
 func TestReplayedID(t *testing.T) {
 	m := headers("message-id", "own", HeaderID, "letter", HeaderTopic, "charges")
 	for topic, want := range map[string]string{"charges": "letter", "refunds": "own"} {
@@ -90,7 +90,7 @@ func TestReplayedID(t *testing.T) {
 	}
 }
 
-// stubReader has headers of its own, and answers with what it was asked about.
+// stubReader's Last returns its arguments. Its All returns Headers, and one more named raw.
 type stubReader struct{ Headers }
 
 func (stubReader) Last(raw any, name string) ([]byte, bool) {
@@ -101,8 +101,8 @@ func (r stubReader) All(raw any) Headers {
 	return append(slices.Clone(r.Headers), Header{fmt.Sprint(raw), nil})
 }
 
-// A driver's headers are read of Raw until all are asked for, and then no more; headers that are
-// set take their place.
+// Header reads a driver's headers from Raw until Headers is called, and then from the converted
+// ones. SetHeaders replaces them.
 func TestHeadersAreReadWhenAskedFor(t *testing.T) {
 	m := &Message{Raw: "raw"}
 	m.ReadHeaders(stubReader{Headers{{"a", []byte("1")}}})

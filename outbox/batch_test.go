@@ -127,7 +127,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A publisher that answers for another number of messages has not said what became of any.
+// A publisher that returns another number of results has acknowledged none of its messages.
 func TestAnswered(t *testing.T) {
 	for _, answer := range [][]error{{}, {nil}, {nil, nil, nil}} {
 		for _, err := range answered(answer, 2) {

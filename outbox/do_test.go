@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledgerFake records keys in memory. Its transactions are recorders, and it runs each one as often
-// as tries says, of which the last one alone is committed.
+// ledgerFake records keys in memory. Its transactions are recorders. It runs each one tries times,
+// and commits only the last one.
 type ledgerFake struct {
 	done  map[string]bool
 	tries int

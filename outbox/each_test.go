@@ -45,8 +45,8 @@ func (r *eachCalls) leave() {
 	r.now--
 }
 
-// A message of a key is published when the one before it is acknowledged, those of other keys
-// meanwhile.
+// A message is published when the message of its key before it is acknowledged. Messages of other
+// keys do not wait for it.
 func TestPublishEachKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &eachCalls{}
@@ -116,7 +116,7 @@ func TestPublishEachStopsAKeyThatFails(t *testing.T) {
 	assert.NotErrorIs(t, results[2], ErrRejected, "it was not refused, and must not be parked")
 }
 
-// A panic, or the end of a goroutine, is the error of its message, and no acknowledgement.
+// A call that panics or ends its goroutine is an error of its message, and no acknowledgement.
 func TestPublishEachSurvives(t *testing.T) {
 	results := PublishEach(t.Context(), slices.Concat(keyed("a", 2), keyed("b", 2)), 2,
 		func(_ context.Context, m *Message) error {

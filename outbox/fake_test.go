@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// fake is a database that fails and is slow when it is told to, which no real one does. It knows
-// the statements of PostgreSQL by what they do, and has only as much of transactions as a relay
-// needs.
+// fake is a database that fails and is slow on demand. It knows the statements of PostgreSQL by
+// their effects, and implements transactions only as far as a relay needs them.
 type fake struct {
 	mu    sync.Mutex
 	rows  []*fakeRow
@@ -28,7 +27,7 @@ type fake struct {
 
 	server  int64          // its run
 	writers string         // transactions that insert
-	blind   bool           // it cannot tell
+	blind   bool           // it cannot tell who inserts
 	holder  []driver.Value // of the oldest snapshot
 
 	// fail, if set, answers a statement with an error, and slow makes it take so long.
@@ -71,7 +70,7 @@ func (f *fake) left() (pending, parked []string) {
 	return pending, parked
 }
 
-// add commits one more.
+// add commits one more message.
 func (f *fake) add(m Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backlogOf has shard 7 hold five messages of a topic that fails, with the ids 100 to 500, and
-// nothing else.
+// backlogOf runs during while shard 7 holds five messages of a topic that fails, with the ids 100
+// to 500, and nothing else.
 func backlogOf(t *testing.T, edit func(*fake), during func(*troubled, *fake)) []error {
 	t.Helper()
 	p := &troubled{trouble: down}
@@ -35,7 +35,7 @@ func (f *fake) put(id int64, name, key string) {
 	})
 }
 
-// reads returns where those of the last d began, after that time.
+// reads waits for d, and returns the ids behind which the reads in that time began.
 func (f *fake) reads(d time.Duration) []int64 {
 	f.mu.Lock()
 	f.lows = nil
@@ -46,7 +46,7 @@ func (f *fake) reads(d time.Duration) []int64 {
 	return f.lows
 }
 
-// publishing reads while a healthy message comes, and is published.
+// publishing adds a healthy message, which must be published, and returns the reads meanwhile.
 func (f *fake) publishing(t *testing.T, p *troubled, id int64, name string) []int64 {
 	t.Helper()
 	f.put(id, name, name)
@@ -62,7 +62,7 @@ func (f *fake) set(edit func()) {
 	edit()
 }
 
-// Behind a backlog of a topic that fails a message costs what it costs without: when all
+// A message behind the backlog of a failing topic costs no more than without it: when all
 // transactions that inserted before have ended, the shard is not read from the beginning.
 func TestBacklogIsNotReadForAMessageBehindIt(t *testing.T) {
 	backlogOf(t, nil, func(p *troubled, f *fake) {
@@ -76,8 +76,8 @@ func TestBacklogIsNotReadForAMessageBehindIt(t *testing.T) {
 	})
 }
 
-// A shard that holds nothing else behind a final id is not looked at every two seconds. But what
-// comes behind it of the topic that fails is passed in its turn.
+// A shard that holds only a final backlog is not looked at every two seconds. Later messages of the
+// failing topic are passed, too.
 func TestFinalBacklogIsNotLookedAt(t *testing.T) {
 	backlogOf(t, nil, func(p *troubled, f *fake) {
 		after(time.Second)
@@ -95,8 +95,8 @@ func TestFinalBacklogIsNotLookedAt(t *testing.T) {
 	})
 }
 
-// The shard is read from the beginning for as long as a transaction may commit a smaller id. One
-// that has begun later does not count.
+// The shard is read from the beginning for as long as a transaction may commit a smaller id. A
+// transaction that has begun later does not count.
 func TestBacklogIsReadWhileWritersMayCommitBeforeIt(t *testing.T) {
 	backlogOf(t, func(f *fake) { f.writers = "3/7 4/1" }, func(p *troubled, f *fake) {
 		after(time.Minute)
@@ -110,7 +110,7 @@ func TestBacklogIsReadWhileWritersMayCommitBeforeIt(t *testing.T) {
 	})
 }
 
-// A transaction that is prepared may be one of those that inserted before, under another name.
+// A prepared transaction may be one of those that inserted before: its name has changed.
 func TestBacklogIsReadWhileATransactionIsPrepared(t *testing.T) {
 	backlogOf(t, func(f *fake) { f.writers = "3/7" }, func(p *troubled, f *fake) {
 		after(time.Minute)
@@ -123,8 +123,8 @@ func TestBacklogIsReadWhileATransactionIsPrepared(t *testing.T) {
 	})
 }
 
-// A database that does not tell who inserts, or not to this user, is asked rarely, and nobody is
-// told.
+// A database that does not say who inserts, or not to this user, is asked rarely. The relay reports
+// nothing about that.
 func TestDatabaseDoesNotTellWhoInserts(t *testing.T) {
 	for name, edit := range map[string]func(*fake){
 		"forbidden": func(f *fake) {
@@ -150,8 +150,8 @@ func TestDatabaseDoesNotTellWhoInserts(t *testing.T) {
 	}
 }
 
-// Another server may give out ids that are final on the one before, and so may one that has
-// crashed: nothing is final there until it has said so itself.
+// Another server, and one that has crashed, may give out ids again that were final before. Nothing
+// is final there until that server itself has said so.
 func TestNothingIsFinalOnAnotherServer(t *testing.T) {
 	for name, change := range map[string]func(*fake){
 		"taken over": func(f *fake) { f.server = 2 },
@@ -184,7 +184,7 @@ func TestNothingIsFinalOnAnotherServer(t *testing.T) {
 	}
 }
 
-// A row that no INSERT has put there is found, too.
+// A message whose topic was changed by an UPDATE is found, too.
 func TestBacklogIsReadNowAndThen(t *testing.T) {
 	backlogOf(t, nil, func(p *troubled, f *fake) {
 		after(time.Second)
@@ -196,8 +196,8 @@ func TestBacklogIsReadNowAndThen(t *testing.T) {
 	})
 }
 
-// A table that was emptied between two failures of a topic may count anew: no id of the first
-// failure is final in the second.
+// A table that was emptied between two failures of a topic may give out ids again: no id that was
+// final in the first failure is final in the second.
 func TestNothingIsFinalFromAnEarlierFailure(t *testing.T) {
 	backlogOf(t, nil, func(p *troubled, f *fake) {
 		after(time.Second)
@@ -218,9 +218,9 @@ func TestNothingIsFinalFromAnEarlierFailure(t *testing.T) {
 	})
 }
 
-// A job that has waited may begin behind an id up to which nothing was to be read when it was made.
-// It is not to skip what is to be read since: messages of a topic that has come back, or whatever
-// there is on another server.
+// When a job is made, it may begin behind an id up to which there was nothing to read. If it has
+// waited, it must not skip messages that are to be read now: those of a topic that has come back,
+// or those on another server.
 func TestJobThatHasWaited(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -260,7 +260,7 @@ func TestJobThatHasWaited(t *testing.T) {
 	}
 }
 
-// A look that began before the last writer had ended may not have seen what that one committed.
+// A look that began before the last writer had ended may not have seen what that writer committed.
 func TestFinalityOfALook(t *testing.T) {
 	now := time.Now()
 	f := finality{server: 1}

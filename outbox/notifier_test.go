@@ -38,8 +38,8 @@ func TestNewNotifier(t *testing.T) {
 	assert.Error(t, new(Notifier).Run(t.Context()))
 }
 
-// However often it is told, it sends the first at once, no more than its pace allows, and what it
-// was told last; when it fails, it fails rarely.
+// However often Notify is called, the notifier sends the first signal at once, then at most one
+// for each Every, and one after the last call. When it fails, it reports that rarely.
 func TestNotifierIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(t, Postgres)
@@ -92,8 +92,8 @@ func TestNotifierIsThrottled(t *testing.T) {
 	})
 }
 
-// The channel is a name that PostgreSQL takes, also of a table whose own is as long as may be, and
-// the same with a schema and without.
+// Channel returns a name that PostgreSQL accepts, even for the longest name of a table. It is the
+// same with a schema and without.
 func TestChannel(t *testing.T) {
 	for _, table := range []string{"Box", strings.Repeat("t", 63)} {
 		var channels []string

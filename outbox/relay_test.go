@@ -23,7 +23,7 @@ var errBroken = errors.New("broken")
 type sender struct {
 	mu   sync.Mutex
 	sent []string
-	// publish, if set, says what becomes of the call that has the number n, from 1.
+	// publish, if set, returns the results of the n-th call, from 1.
 	publish func(ctx context.Context, n int, messages []Message) []error
 	calls   int
 	check   func(*Message) error
@@ -56,7 +56,7 @@ func (s *sender) got() []string {
 	return slices.Clone(s.sent)
 }
 
-// messagesOf makes one message of each id, whose key is what stands before the slash.
+// messagesOf makes one message of each id. Its key is the part of the id before the slash.
 func messagesOf(ids ...string) (all []Message) {
 	for _, id := range ids {
 		key, _, _ := strings.Cut(id, "/")
@@ -65,7 +65,7 @@ func messagesOf(ids ...string) (all []Message) {
 	return all
 }
 
-// runRelay runs one on a fake database, in a bubble's time, and hands it to during.
+// runRelay runs a relay on a fake database, in fake time, and calls during with both.
 func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfig, *fake),
 	during func(*Relay, *fake)) (told []error) {
 	t.Helper()
@@ -126,8 +126,7 @@ func TestNothingIsPublishedThatCannotBeDeleted(t *testing.T) {
 	assert.ErrorIs(t, told[0], errBroken)
 }
 
-// A message that cannot be parked stays, is reported, and does not have its neighbors published
-// again.
+// A message that cannot be parked stays, and is reported. Its neighbors are not published again.
 func TestParkingFails(t *testing.T) {
 	s := &sender{check: func(m *Message) error {
 		if m.ID == "bad/0" {
@@ -177,8 +176,8 @@ func TestCheckedRefusalIsParkedAtOnce(t *testing.T) {
 	assert.ErrorIs(t, told[0], ErrRejected)
 }
 
-// A message that another relay has published meanwhile, or somebody has deleted, is not parked, and
-// nobody is told that it was.
+// A message that another relay has published meanwhile, or that was deleted, is not parked, and
+// OnPark is not called for it.
 func TestRejectedMessageIsGone(t *testing.T) {
 	var told atomic.Int64
 	var db *fake
@@ -206,7 +205,7 @@ func TestRejectedMessageIsGone(t *testing.T) {
 	})
 }
 
-// A publisher that panics, or ends its goroutine, has not said what became of its messages.
+// When a publisher panics or ends its goroutine, its messages are not acknowledged.
 func TestPanickingPublisher(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() {
 		panic("boom")
@@ -278,7 +277,7 @@ func TestWaitingShardRests(t *testing.T) {
 // left to delete.
 func TestSmallPool(t *testing.T) {
 	s := &sender{publish: func(ctx context.Context, _ int, _ []Message) []error {
-		after(4 * time.Second) // and pays no attention to ctx
+		after(4 * time.Second) // and ignores ctx
 		return nil
 	}}
 	var ids []string
@@ -339,8 +338,8 @@ func TestSignalsDoNotHurryErrors(t *testing.T) {
 	})
 }
 
-// Whatever statement fails, once: nothing is lost, and only messages that were published before
-// it are published again.
+// Whichever statement fails once, nothing is lost, and only messages that were published before it
+// are published again.
 func TestEachStatementFailsOnce(t *testing.T) {
 	for statement, again := range map[string]bool{
 		"busy": false, "begin": false, "lock": false, "read": false, "savepoint": false,
@@ -386,13 +385,13 @@ func TestEachStatementFailsOnce(t *testing.T) {
 	}
 }
 
-// seldom has a relay ask by itself once in an hour.
+// seldom makes a relay poll only once an hour.
 func seldom(c *RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }
 
-// A signal comes while a turn ends that has found nothing, because it had looked before. The
-// messages of the signal must not wait for the next poll.
+// A signal comes at the end of a turn that has found nothing, because it looked before the insert.
+// The new message must not wait for the next poll.
 func TestSignalWhileATurnEnds(t *testing.T) {
-	for range 10 { // what happens at one time happens in an order of its own
+	for range 10 { // events at the same time have a random order
 		s := &sender{publish: func(context.Context, int, []Message) []error {
 			after(10 * time.Millisecond)
 			return nil
@@ -402,7 +401,7 @@ func TestSignalWhileATurnEnds(t *testing.T) {
 			f.slow["rollback"] = 100 * time.Millisecond // of the turn that finds nothing
 		}, func(r *Relay, f *fake) {
 			after(5 * time.Millisecond)
-			r.box.Notify() // the shard is in hand, and so it is looked at once more
+			r.box.Notify() // the shard is busy, so it is looked at once more
 			after(50 * time.Millisecond)
 			f.add(messagesOf("a/1")[0])
 			r.box.Notify()
@@ -413,7 +412,7 @@ func TestSignalWhileATurnEnds(t *testing.T) {
 	}
 }
 
-// A failed message is tried again after its delay, also by a relay that asks once in an hour.
+// A failed message is tried again after its delay, even by a relay that polls once an hour.
 func TestFailuresDoNotWaitForAPoll(t *testing.T) {
 	for _, statement := range []string{"busy", "begin", "lock", "read", "delete", "commit",
 		"publisher", "message"} {

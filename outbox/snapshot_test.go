@@ -122,7 +122,7 @@ type MySQLError struct{ Number uint16 }
 
 func (e *MySQLError) Error() string { return fmt.Sprint("Error ", e.Number) }
 
-// MySQL cannot tell while a statement with bytes that are not UTF-8 runs. It is asked ten times.
+// While a statement with bytes that are not UTF-8 runs, MySQL cannot tell. It is asked ten times.
 func TestOldestSnapshotNextToBytes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		number uint16

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// troubled is a publisher of which one topic has trouble while it is asked to.
+// troubled is a publisher whose topic "bad" fails while trouble is set.
 type troubled struct {
 	sender
 	trouble func(ctx context.Context, messages []Message) error // of topic "bad"; nil: none
@@ -90,8 +90,8 @@ func down(context.Context, []Message) error { return errBroken }
 
 func hanging(ctx context.Context, _ []Message) error { <-ctx.Done(); return ctx.Err() }
 
-// A backlog of a topic that fails at once holds up no other, and is probed by one message at a
-// time. When the topic is back all of it comes.
+// The backlog of a topic whose calls fail at once holds up no other topic, and is probed by one
+// message at a time. When the topic is back, the whole backlog is published.
 func TestFailingTopicIsLeftOut(t *testing.T) {
 	var back atomic.Bool
 	p := &troubled{}
@@ -142,8 +142,8 @@ func TestFailingTopicIsLeftOut(t *testing.T) {
 	}
 }
 
-// A call that takes long holds up nothing but its topic, not even in its shard. Messages that the
-// others have acknowledged are deleted before it ends, and others behind it are published.
+// A call that takes long holds up only its topic, even in its own shard. Messages that the other
+// topics have acknowledged are deleted before it ends, and others behind it are published.
 func TestSlowTopicHoldsUpNoOther(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
@@ -179,8 +179,8 @@ func TestSlowTopicHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Two calls of a topic take long, in two shards. When one has ended the topic is back; but what the
-// other has in hand is not published again.
+// Two calls of a topic take long, in two shards. When one has ended, the topic is back, but the
+// messages of the other call are not published again.
 func TestSlowCallsInTwoShards(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(_ context.Context, messages []Message) error {
@@ -235,7 +235,7 @@ func TestLockOutlastsTheTurn(t *testing.T) {
 	})
 }
 
-// With a pool that has no connections to spare a slow call is waited for, and nothing is stuck.
+// If the pool has no connection to spare, the relay waits for a slow call, and nothing is stuck.
 func TestNoConnectionToSpare(t *testing.T) {
 	p := &troubled{trouble: hanging}
 	relayOf(t, p, append(of("bad", 40), of("good", 40)...), func(c *RelayConfig, _ *fake) {
@@ -248,8 +248,8 @@ func TestNoConnectionToSpare(t *testing.T) {
 	})
 }
 
-// A message that fails whatever becomes of its topic, with an error that says nothing of the
-// message, does not keep the topic from coming back.
+// One message fails even when its topic works, with an error that does not name the message. It
+// does not keep the topic from coming back.
 func TestPoisonDoesNotHoldItsTopic(t *testing.T) {
 	p := &troubled{trouble: func(_ context.Context, messages []Message) error {
 		if messages[0].ID == "bad0/0" {
@@ -283,8 +283,8 @@ func TestTopicWithoutMessages(t *testing.T) {
 	})
 }
 
-// lateRounds are as many that a look at the whole shard, or a probe, which would find the messages
-// anyway, does not come in time for all.
+// lateRounds is so large that a look at the whole shard, or a probe, which would find the messages
+// anyway, cannot come in time in all rounds.
 const lateRounds = 8
 
 // commitLate adds a message of topic "good" with an id. The caller holds mu.
@@ -296,8 +296,8 @@ func (f *fake) commitLate(shard int64, id int, key string) (name string) {
 	return name
 }
 
-// The relay skips the part of a shard in which there is nothing but messages that are left out. A
-// message in it that is committed later is found, and before a later one of its key.
+// The relay skips the part of a shard that has only messages that are left out. A message that is
+// committed there later is found, and is published before a later one of its key.
 func TestCommittedBeforeTheBound(t *testing.T) {
 	for _, key := range []string{"same", ""} {
 		t.Run("key "+key, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestCommittedBeforeTheBound(t *testing.T) {
 	}
 }
 
-// A call that never returns is left behind, and its topic with it: there are not ever more of them.
+// A call that never returns is left behind and blocks its topic, so that there are no more of them.
 func TestCallsThatNeverReturn(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
@@ -418,8 +418,8 @@ func TestRunAgainAfterCallsWereLeftBehind(t *testing.T) {
 	}
 }
 
-// A call that is overdue when its turn looks at it first is left behind as others are. Calls are
-// waited for as long as that only where they usually take long.
+// A call that is overdue when its turn first looks at it is left behind like others. The relay
+// waits for so long only if calls of the topic usually take long.
 func TestOverdueCallInItsTurnThatNeverReturns(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{sender: sender{publish: func(context.Context, int, []Message) []error {
@@ -441,7 +441,7 @@ func TestOverdueCallInItsTurnThatNeverReturns(t *testing.T) {
 	})
 }
 
-// More topics fail than are left out by themselves: it is the broker, and nothing is lost.
+// If more topics fail than can be left out, the broker is at fault, and nothing is lost.
 func TestManyTopicsFail(t *testing.T) {
 	var back atomic.Bool
 	s := &sender{publish: func(_ context.Context, _ int, messages []Message) []error {
@@ -486,8 +486,7 @@ func TestFirstCallOfATopicIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Messages that are known to be left out are not read again at each poll, from the first time it
-// was seen.
+// Once the relay knows that a message is left out, it does not read the message again in each poll.
 func TestBacklogOfAFailingTopicIsNotReadAgain(t *testing.T) {
 	p := &troubled{trouble: down}
 	relayOf(t, p, of("bad", 1000), func(c *RelayConfig, f *fake) {

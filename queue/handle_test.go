@@ -71,8 +71,8 @@ func TestDuplicateIsAcknowledged(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// A failure that was parked is on record with its mark: copies are not parked again. One that
-// Config.Resolve, or another program, has found is parked when it comes.
+// The record of a failure says that it was parked, so its copies are not parked again. A failure
+// that Config.Resolve or another program has recorded is parked at the next delivery.
 func TestFailureOnRecordIsParkedOnce(t *testing.T) {
 	r := newRig(t, queue.Config{Handler: returns(dedup.Permanent(errHandler))})
 	first, told := delivery("order-1")
@@ -91,7 +91,7 @@ func TestFailureOnRecordIsParkedOnce(t *testing.T) {
 	assert.Equal(t, []string{"park", "ack"}, told.all())
 }
 
-// In flight elsewhere is not done.
+// A message in flight elsewhere is not acknowledged.
 func TestInFlightIsNotAcknowledged(t *testing.T) {
 	waiting := 0
 	r := newRig(t, queue.Config{Handler: returns(nil),
@@ -117,7 +117,7 @@ func TestMismatchIsParked(t *testing.T) {
 	assert.Equal(t, driver.StateSucceeded, r.state(t, "order-1").State)
 }
 
-// Without a Park nothing is skipped: the message stays, and the caller is to stop.
+// Without Park no message is skipped: it is given back, and the error tells the caller to stop.
 func TestUnparkableStops(t *testing.T) {
 	r := newRig(t, queue.Config{Handler: returns(dedup.Permanent(errHandler))})
 	d, told := delivery("order-1")
@@ -177,8 +177,8 @@ func TestAttempts(t *testing.T) {
 	assert.Equal(t, 2, runs)
 }
 
-// A message that kills its process takes those next to it along, and they would come to Max
-// together if they ran side by side again.
+// A message that kills its process also ends the attempts of the messages that run next to it. If
+// they ran together again, all of them would reach Max.
 func TestSuspectsRunAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running, most := 0, 0
@@ -217,7 +217,7 @@ func TestSuspectsRunAlone(t *testing.T) {
 	})
 }
 
-// Those that have merely failed have killed nobody.
+// Messages that have only failed did not kill a process, so they run together.
 func TestFailedMessagesAreNoSuspects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, queue.Config{Attempts: queue.Attempts{Max: 9}, Handler: returns(errHandler)})
@@ -262,7 +262,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // After the last attempt the message is parked as one whose attempts are used up. A permanent error
-// after the timeout does not make it a failure on record, nor settle an irreversible effect.
+// after the timeout neither records a failure nor settles an irreversible effect.
 func TestTimeoutOfTheLastAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		irreversible bool
@@ -295,7 +295,7 @@ func TestTimeoutOfTheLastAttempt(t *testing.T) {
 	}
 }
 
-// The broker hears of the work while it lasts, and nothing after the acknowledgement.
+// Extend is called while the handler works, and not after the acknowledgement.
 func TestExtendWhileAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, queue.Config{Handler: func(context.Context, *queue.Delivery) error {
@@ -307,7 +307,7 @@ func TestExtendWhileAtWork(t *testing.T) {
 		d.Extend = func(context.Context) error {
 			told.extend++
 			assert.Empty(t, told.all())
-			return errHandler // which is the broker's business
+			return errHandler // the handler continues
 		}
 		require.NoError(t, r.Handle(t.Context(), d))
 		time.Sleep(10 * time.Second)
@@ -392,7 +392,7 @@ func TestLostAck(t *testing.T) {
 	assert.Equal(t, driver.StateSucceeded, r.state(t, "order-1").State)
 }
 
-// An attempt that the end of the consumer cut short does not count, unless it may have had its
+// An attempt that is canceled because the consumer ends does not count, unless it may have had its
 // effect.
 func TestCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -445,7 +445,7 @@ func TestNothingBeginsAfterTheEnd(t *testing.T) {
 	assert.Equal(t, driver.StateAbsent, r.state(t, "order-1").State)
 }
 
-// Uncertain for good is parked; where a Resolve is asked, and answers, it is not.
+// Without a Resolve an uncertain message is parked. With one, its answer decides.
 func TestUncertain(t *testing.T) {
 	for name, c := range map[string]struct {
 		resolve func(context.Context, string, dedup.Record) (dedup.Resolution, error)
@@ -516,7 +516,7 @@ func TestNoID(t *testing.T) {
 	assert.Equal(t, []string{"park", "ack"}, told.all())
 }
 
-// An id that cannot be a key is the message's fault; a scope is not.
+// A message whose id cannot be a key is parked. A bad scope is an error of the caller.
 func TestBadRequest(t *testing.T) {
 	r := newRig(t, queue.Config{Handler: returns(nil)})
 	d, told := delivery("line\nbreak")

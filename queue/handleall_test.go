@@ -56,7 +56,7 @@ func TestHandleAllNothing(t *testing.T) {
 	assert.Empty(t, r.HandleAll(t.Context(), nil))
 }
 
-// One bad item never fails its batch, and a copy is what its first is.
+// One bad message never fails its batch, and a copy is acknowledged if its first message is.
 func TestHandleAllEach(t *testing.T) {
 	h := &byID{answers: map[string]error{"failing": errHandler,
 		"poison": dedup.Permanent(errHandler)}}
@@ -83,7 +83,7 @@ func TestHandleAllEach(t *testing.T) {
 	assert.ElementsMatch(t, []string{"done", "new", "failing", "poison"}, h.ran)
 }
 
-// A message behind one of its key that is not done is given back, and has not been tried.
+// If a message is not done, the next one of its key is given back, and no attempt of it counts.
 func TestHandleAllKeepsTheOrderOfAKey(t *testing.T) {
 	h := &byID{answers: map[string]error{"b2": errHandler, "c1": dedup.Permanent(errHandler)}}
 	r := newRig(t, queue.Config{Handler: h.handle})

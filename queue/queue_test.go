@@ -54,7 +54,7 @@ func (r *rig) state(t *testing.T, id string) dedup.Record {
 	return rec
 }
 
-// log is what a broker was told about one delivery.
+// log has the calls that a broker got for one delivery.
 type log struct {
 	mu     sync.Mutex
 	calls  []string
@@ -75,7 +75,7 @@ func (l *log) all() []string {
 	return l.calls
 }
 
-// delivery returns a delivery that can be parked, and what its broker hears.
+// delivery returns a delivery that can be parked, and the log of its calls.
 func delivery(id string) (*queue.Delivery, *log) {
 	l := new(log)
 	return &queue.Delivery{

@@ -122,12 +122,12 @@ func TestRunCancelsAfterTheDrain(t *testing.T) {
 	})
 }
 
-// A handler whose effect has landed after all is recorded, also after the drain.
+// A handler that succeeds after the drain is still recorded.
 func TestRunRecordsAfterTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, queue.Config{Drain: time.Second,
 			Handler: func(context.Context, *queue.Delivery) error {
-				time.Sleep(time.Minute) // it does not listen
+				time.Sleep(time.Minute) // it ignores its context
 				return nil
 			}})
 		a, told := delivery("a")

@@ -105,7 +105,7 @@ func TestScopes(t *testing.T) {
 	s.wantRuns(t, 0)
 }
 
-// Fingerprints are compared where there are any, the empty one too.
+// An empty fingerprint is compared like any other. A nil one is not compared.
 func TestFingerprint(t *testing.T) {
 	s := newService(t, grpcadapter.Config{Fingerprint: func(method string,
 		req proto.Message) []byte {
@@ -195,7 +195,7 @@ func TestRunnersAnswers(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the record, a response without one never leaves.
+// The client never gets a response without a record, whatever became of the record.
 func TestNoResponseWithoutItsRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
@@ -222,7 +222,7 @@ func TestNoResponseWithoutItsRecord(t *testing.T) {
 	}
 }
 
-// An error of a kept code is replayed with message and details; of another one its key is free.
+// An error with a kept code is replayed with message and details. Another error frees its key.
 func TestErrors(t *testing.T) {
 	for code := codes.Canceled; code <= 17; code++ {
 		t.Run(code.String(), func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestErrors(t *testing.T) {
 						"no").WithDetails(&errdetails.LocalizedMessage{Locale: "de",
 						Message: "nein"})
 					assert.NoError(t, err)
-					return nil, dedup.Permanent(st.Err()) // which is nothing to the record
+					return nil, dedup.Permanent(st.Err()) // which does not change the record
 				})
 			first, again := s.call(t.Context(), charge, "k", "v"),
 				s.call(t.Context(), charge, "k", "v")
@@ -297,7 +297,7 @@ func TestResponsesThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// An error that is kept says that nothing has happened, so it must not end as what is done.
+// A kept error says that nothing has happened, so its key must not be recorded as done.
 func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 	st := status.New(codes.InvalidArgument, strings.Repeat("é", 200))
 	detailed, err := st.WithDetails(wrapperspb.String(strings.Repeat("x", 300)))

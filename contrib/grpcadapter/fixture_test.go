@@ -67,7 +67,7 @@ type service struct {
 	conn   *grpc.ClientConn
 	handle handleFunc
 	runs   atomic.Int64
-	// Of a leaver: its calls at the server, and closed when its first client has gone.
+	// Of a leaver: the contexts of its calls; left is closed when its first client has gone.
 	clients chan context.Context
 	left    chan struct{}
 }
@@ -202,7 +202,7 @@ func (r *reply) pushback() string {
 	return ""
 }
 
-// wantOwn checks an answer in the interceptor's own name.
+// wantOwn checks an error that the interceptor itself has made.
 func wantOwn(t *testing.T, r *reply, code codes.Code, reason string, delay time.Duration,
 	pushback string) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/contrib/grpcadapter"
 )
 
-// S-7: an account that sends new keys without end holds MaxInFlight claims, and the others go on;
-// a place comes back with the call, also when the handler panics.
+// S-7: an account that sends new keys without end holds MaxInFlight claims, and the others go on.
+// A place is free again when its call ends, even if the handler panics.
 func TestS07OneAccountCannotHoldAllClaims(t *testing.T) {
 	const most = 2
 	running, release := make(chan struct{}), make(chan struct{})

@@ -26,8 +26,8 @@ func newBudget(t *testing.T) *httpadapter.RetryBudget {
 	return budget
 }
 
-// A storm of retries by one account is refused; new calls of that account, and the retries of
-// another one, continue in the midst of it.
+// A storm of retries by one account is refused. Meanwhile new calls of that account, and the
+// retries of another one, continue.
 func TestStormOfRetriesIsRefused(t *testing.T) {
 	budget := newBudget(t)
 	s := newService(t, grpcadapter.Config{RetryBudget: budget}, counted())
@@ -53,8 +53,8 @@ func TestStormOfRetriesIsRefused(t *testing.T) {
 		budget.Stats())
 }
 
-// A retry of gRPC's own says so. It counts as one even if its first attempt has not come as far as
-// the budget.
+// gRPC marks its own retries. A marked call counts as a retry even if its first attempt has not
+// reached the budget.
 func TestRetriesOfGRPCAreMarked(t *testing.T) {
 	budget := newBudget(t)
 	var attempts atomic.Int64

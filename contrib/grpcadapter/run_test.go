@@ -149,8 +149,8 @@ func TestCancelWithClient(t *testing.T) {
 	s.wantRuns(t, 2)
 }
 
-// The handler that goes with its client has its deadline as well, for the calls that it makes
-// itself; Timeout bounds both.
+// With CancelWithClient the handler's context has the client's deadline, too, for the calls that
+// the handler makes. Timeout bounds both.
 func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	var left time.Duration
 	s := newService(t, grpcadapter.Config{CancelWithClient: true, Timeout: time.Hour},
@@ -256,7 +256,7 @@ func TestUncertainAfterMarkIrreversible(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// A handler's error may be one of package dedup, from a key of its own.
+// A handler may return an error of package dedup, about a key of its own. It is not special.
 func TestAHandlersErrorIsItsOwn(t *testing.T) {
 	for _, own := range []error{dedup.ErrInFlight, dedup.ErrLeaseLost, dedup.ErrMismatch,
 		dedup.ErrNoResult, &dedup.FailedError{}} {
@@ -271,8 +271,8 @@ func TestAHandlersErrorIsItsOwn(t *testing.T) {
 	}
 }
 
-// A Runner of SQL may run the handler again: with the request as it came. Only an error asks
-// it to undo what the handler has done.
+// A Runner of SQL may run the handler again. Each run gets the request as it arrived. Only an error
+// asks the Runner to undo what the handler has done.
 func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
 	var undone []bool
 	run := &fake{limit: 1 << 20,
@@ -312,8 +312,8 @@ func TestHeadersAreNotReplayed(t *testing.T) {
 	assert.Empty(t, again.trailer["cost"])
 }
 
-// A Runner that begins anew has nothing of an earlier run in the header and the trailer, and
-// nothing of a run that it denies.
+// When a Runner runs the handler again, header and trailer have nothing of the earlier run. They
+// have nothing of a run that the Runner fails to record.
 func TestARerunSetsItsHeadersOnce(t *testing.T) {
 	handle := func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
 		err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", req.GetValue())),
@@ -350,7 +350,7 @@ func TestARerunSetsItsHeadersOnce(t *testing.T) {
 	}
 }
 
-// Nothing keeps a stream's key: a client that sends one learns that.
+// Streams cannot be replayed: a client that sends a key with a stream gets an error.
 func TestKeyedStreamsAreRefused(t *testing.T) {
 	opened := 0
 	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams),
@@ -404,7 +404,7 @@ func retrying() grpc.DialOption {
 		"retryableStatusCodes": ["UNAVAILABLE", "ABORTED", "DATA_LOSS"]}}]}`)
 }
 
-// gRPC's own retries carry the key, and happen where a retry helps, and only there.
+// Retries of gRPC itself carry the key, and happen only where a retry helps.
 func TestRetryPolicy(t *testing.T) {
 	next := counted()
 	var s *service

@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// Whatever lies in the store: a replay, or DataLoss; never a panic, an empty success, or a
-// success where an error was stored.
+// Whatever is in the store, the answer is a replay or DataLoss. It is never a panic, an empty
+// success, or a success where an error was stored.
 func FuzzReplay(f *testing.F) {
 	header := map[string][]string{"type-url": {"type.googleapis.com/google.protobuf.StringValue"}}
 	f.Add(encrypted.Encode(&encrypted.Response{Header: header, Body: []byte("\x0a\x04paid")}))

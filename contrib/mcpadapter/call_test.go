@@ -110,7 +110,7 @@ func TestToolOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// With CancelWithClient the tool ends with its client, and Timeout ends any. A destructive tool
+// With CancelWithClient a tool ends with its client. Timeout ends every tool. A destructive tool
 // leaves its key uncertain, another one frees it.
 func TestToolIsCanceled(t *testing.T) {
 	with := mcpadapter.Config{CancelWithClient: true}
@@ -203,7 +203,7 @@ func TestCanceledToolIsNeverFinal(t *testing.T) {
 	}
 }
 
-// A call that waits goes with its client, and does not run the tool when its turn has come.
+// A call that waits ends with its client, and does not run the tool when its turn comes.
 func TestWaiterGoesWithItsClient(t *testing.T) {
 	began, end := make(chan struct{}, 9), make(chan struct{})
 	finish := sync.OnceFunc(func() { close(end) })

@@ -266,7 +266,7 @@ func TestToolThatAsksItsUser(t *testing.T) {
 	}
 }
 
-// atomicRunner is one whose effect is in the transaction of its record. It has to begin anew.
+// atomicRunner has the effect and the record in one transaction. It runs each effect twice.
 type atomicRunner struct {
 	httpadapter.Runner
 	undone []bool

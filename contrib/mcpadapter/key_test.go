@@ -131,7 +131,7 @@ func TestPrincipals(t *testing.T) {
 	assert.Zero(t, s.runs.Load())
 }
 
-// Scopes are apart in each of their parts, and nothing of them is in clear.
+// Scopes that differ in any part are different, and show none of their parts.
 func TestScopes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range []mcpadapter.RecordKey{

@@ -55,7 +55,7 @@ func impatient(c *dedup.Config) {
 	c.LeaseTTL, c.StoreTimeout = 200*time.Millisecond, 20*time.Millisecond
 }
 
-// Without a store nothing runs, also where only the declaration cannot be written.
+// While the store is down no tool runs, even if only the declaration cannot be written.
 func TestStoreIsDown(t *testing.T) {
 	store := &brokenStore{Store: dedup.Memory(100)}
 	s := newService(t, settings{store: store, dedup: impatient})
@@ -70,8 +70,8 @@ func TestStoreIsDown(t *testing.T) {
 	assert.Contains(t, send(t, client, call("k", five)), ran)
 }
 
-// A result whose record is not confirmed does not leave: a client that saw it would not call again,
-// and the next one would run the tool.
+// A result whose record is not confirmed is not returned: a client that got it would not call
+// again, and the next call would run the tool.
 func TestRecordIsNotConfirmed(t *testing.T) {
 	store := &brokenStore{Store: dedup.Memory(100)}
 	s := newService(t, settings{store: store, dedup: impatient,

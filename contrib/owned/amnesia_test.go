@@ -39,8 +39,8 @@ func (s *slowLoad) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestAmnesiaUnderWork: an owner that works while it loads adds members. As many as were lost must
-// not make up for them: they are in sets of its own.
+// TestAmnesiaUnderWork: an owner that works while it loads adds members, in sets of its own. They
+// must not make up for the same number of lost members.
 func TestAmnesiaUnderWork(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -68,8 +68,8 @@ func TestAmnesiaUnderWork(t *testing.T) {
 	})
 }
 
-// between does something before the next reading of one head, and after; and after the first
-// transaction that comes later, where afterTx is not nil.
+// between calls before and after around the next reading of a head. If afterTx is not nil, it is
+// called after the first transaction that comes later.
 type between struct {
 	armed, passed atomic.Bool
 	before, after func()
@@ -98,8 +98,8 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired do not
-// count as amnesia, and do not hide one: marks that the owner adds do not make up for lost ones.
+// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired do not count
+// as amnesia, and do not hide it: marks that the owner adds do not make up for lost ones.
 func TestAmnesiaBesideAForget(t *testing.T) {
 	for name, gone := range map[string]bool{"all are there": false, "marks are gone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 	}
 }
 
-// TestAPauseInALoad: the process stands still while it loads, until the sets of a generation that
-// it was about to count are over. No mark was lost by that.
+// TestAPauseInALoad: the process is stopped while it loads, and the sets of a generation that it
+// was about to count expire meanwhile. That is not a loss of marks.
 func TestAPauseInALoad(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -190,8 +190,7 @@ func TestAPauseInALoad(t *testing.T) {
 }
 
 // TestAPromotedServerIsBehind: its clock is, so that it is still in the generation before. Nobody
-// has written to the next one, and so marks go to this one, and do not wait until the clock has
-// come so far.
+// has written to the next generation, so marks go to this one, and do not wait for the clock.
 func TestAPromotedServerIsBehind(t *testing.T) {
 	m, client := redistest.Mini(t)
 	slice := plainStore(t, client, setOptions("promoted")).opts.slice()

@@ -29,7 +29,7 @@ func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 		defer close(over)
 		for range 20 {
 			var all sync.WaitGroup
-			a.mu.Lock() // all four stop in mid-work
+			a.mu.Lock() // all four stop halfway
 			b.mu.Lock()
 			for _, order := range [][]*Ownership{{a, b}, {b, a}} {
 				all.Go(func() {
@@ -61,8 +61,8 @@ func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 }
 
 // TestAskWhileFolding folds all there is at each command of an ask: before it, and between its
-// pipelines. Each mark is found. The first sets that were ever folded are in buckets that the ask
-// has not named.
+// pipelines. Each mark is found. The very first fold moves marks to buckets that the ask has not
+// named.
 func TestAskWhileFolding(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, begun := range []bool{false, true} {

@@ -11,9 +11,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAHeadBehindTheMap: a server has lost what it heard of the mapping, and the map, on another
-// server, has not. Its partition can be acquired, as shared: it may have granted under the version
-// before.
+// TestAHeadBehindTheMap: a server has lost the last change of the mapping. The map, on another
+// server, still has it. The partition can be acquired, but as shared: it may have granted claims
+// under the version before.
 func TestAHeadBehindTheMap(t *testing.T) {
 	for name, mend := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
 		"Acquire": func(*testing.T, redis.UniversalClient, Options) {},
@@ -46,8 +46,8 @@ func TestAHeadBehindTheMap(t *testing.T) {
 	}
 }
 
-// TestAMapBehindItsHeads: the record has lost its last change, and the partitions have not. It gets
-// a version above theirs, and they are shared: what else the record said is not known.
+// TestAMapBehindItsHeads: the record has lost its last change, but the partitions have not. The
+// record gets a version above theirs, and they are shared: the lost change is not known in full.
 func TestAMapBehindItsHeads(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		s := plainStore(t, b.Client, fewBuckets(b.Prefix))

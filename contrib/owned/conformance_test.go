@@ -58,8 +58,8 @@ func ready(t testing.TB, s *Store, p Partition) *Ownership {
 	return o
 }
 
-// placing is a Store whose callers name all kinds of partitions, or none: all keys are of the one
-// that is held. A caller that names another one is of no generation: it takes nothing over,
+// placing is a Store for callers that name any partition, or none: it places all keys in the one
+// that is held. A caller that names another partition gets no generation: it takes nothing over,
 // and nobody takes over from it.
 type placing struct{ *Store }
 

@@ -28,7 +28,7 @@ func (w *world) begunLeft(o *Ownership) int64 {
 	return w.client.HLen(w.Context(), o.names.run).Val()
 }
 
-// TestInFlightIsBoundedForAll: two claims at a time have the bound together.
+// TestInFlightIsBoundedForAll: the bound holds for two concurrent claims together.
 func TestInFlightIsBoundedForAll(t *testing.T) {
 	story(t, func(w *world) {
 		w.opts.InFlight = 4
@@ -54,9 +54,9 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 	})
 }
 
-// TestABeginStaysForTheKeysThatHaveNotEnded: its field goes when all of its keys have, whichever of
-// them end twice. A key that is begun and not on record would be new to the next owner, who would
-// count no attempt.
+// TestABeginStaysForTheKeysThatHaveNotEnded: the field of a begin goes when all of its keys have
+// ended, even if some end twice. Without the field a key that still runs would be new to the next
+// owner, who would count no attempt.
 func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 	for name, end := range map[string]func(w *world, s *Store, r *driver.ClaimRequest){
 		"the same end twice in a batch": func(w *world, s *Store, r *driver.ClaimRequest) {
@@ -91,7 +91,7 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 				assert.Equal(w, 1, o.Stats().InFlight)
 				w.finish(s, success(&reqs[1]))
 				third := request(3)
-				w.claim(s, third) // what ended during a batch write goes with the next
+				w.claim(s, third) // a key that ended during a batch write goes with the next
 				w.finish(s, success(&third))
 				assert.Zero(w, w.begunLeft(o), "all have ended")
 				assert.Equal(w, 0, o.Stats().InFlight)
@@ -100,7 +100,7 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 	}
 }
 
-// TestABatchOverManyPartitions: each key is begun and marked in its own, however many there are.
+// TestABatchOverManyPartitions: each key is begun and marked in its own partition.
 func TestABatchOverManyPartitions(t *testing.T) {
 	const parts = 3 * fewParts
 	b := redistest.Open(t, "miniredis")

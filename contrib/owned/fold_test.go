@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// counts fails when head counts other members than there are, or one of the IDs is in no set.
+// counts fails when the counts in head are wrong, or when one of the marked IDs is in no set.
 func (o *Ownership) counts(t testing.TB, marked []driver.ID) {
 	t.Helper()
 	head := o.state(t)
@@ -185,7 +185,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 	}
 }
 
-// TestFoldStale: an owner from before folds nothing, and hears that it is one.
+// TestFoldStale: an owner of an earlier epoch folds nothing, and learns that it is stale.
 func TestFoldStale(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "stale")
@@ -198,8 +198,8 @@ func TestFoldStale(t *testing.T) {
 	o.counts(t, ids)
 }
 
-// TestFoldPhantom: a set that was named, and never begun, is not folded: the server would wait for
-// the fold of it forever when it is begun later.
+// TestFoldPhantom: a set that was named, but never begun, is not folded. Otherwise the server would
+// wait for its fold forever when it is begun later.
 func TestFoldPhantom(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "phantom")

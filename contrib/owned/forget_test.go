@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the
-// same process. Its entry is all that keeps a second claim from beginning next to the handler, and
-// Forget says so.
+// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the same
+// process. Only its entry keeps a second claim from beginning while the handler runs, so Forget
+// must fail with ErrInFlight.
 func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -49,8 +49,8 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	})
 }
 
-// TestLookupAfterAForgetElsewhere: the owner remembers something of an end is for a caller that
-// sends it again. It does not answer a caller that asks what is on record.
+// TestLookupAfterAForgetElsewhere: the owner remembers a key that has ended, for a caller that
+// sends the completion again. It must not answer a Lookup from that memory.
 func TestLookupAfterAForgetElsewhere(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()
@@ -73,8 +73,8 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 	})
 }
 
-// TestAForgottenKeyIsNoSuspect, neither of the owner when another process forgot it, nor of the
-// owners to come. The other keys of its batch still are.
+// TestAForgottenKeyIsNoSuspect: a forgotten key is not a suspect of the owner, even if another
+// process forgot it, nor of later owners. The other keys of its batch still are.
 func TestAForgottenKeyIsNoSuspect(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s, other := w.process(), w.process(), w.process()

@@ -24,8 +24,8 @@ func at(r driver.ClaimRequest, number int32) driver.ClaimRequest {
 }
 
 // TestABatchWaitsForNoRelease: two batches over the same partitions in opposite orders, and a
-// release of each, would wait in a ring: each batch holds one gate, and waits for the other behind
-// a release that waits for the first. So what is being released is elsewhere at once.
+// release of each, would deadlock: each batch holds one gate, and waits for the other gate behind a
+// release, which waits for the other batch. So a partition that is being released is elsewhere.
 func TestABatchWaitsForNoRelease(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	o := storyOptions()
@@ -103,8 +103,8 @@ func TestNobodyIsCalledUnderTheGate(t *testing.T) {
 	})
 }
 
-// TestAReleaseLooksAtItsOwnKeys: it costs nothing for the keys of other partitions, of which one
-// that gives up a hundred has a hundred times as many.
+// TestAReleaseLooksAtItsOwnKeys: a release does not look at the keys of other partitions. A process
+// that gives up a hundred partitions would look at all keys a hundred times.
 func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	o := storyOptions()

@@ -15,7 +15,7 @@ import (
 )
 
 // TestCrashedKeysReachTheirCap: a key that kills its process is a suspect for the next owner. Its
-// attempts are counted across all deaths, and who claims ahead of time leaves it alone.
+// attempts are counted across all deaths, and a claim ahead of time does not take it.
 func TestCrashedKeysReachTheirCap(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -52,8 +52,8 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 	})
 }
 
-// TestAHandlerRunsOnPastRelease: what still runs becomes a claim of the inner store, where the next
-// owner finds it; there are no suspects, and no attempt is counted.
+// TestAHandlerRunsOnPastRelease: a key that still runs becomes a claim of the inner store, where
+// the next owner finds it. There are no suspects, and no attempt is counted.
 func TestAHandlerRunsOnPastRelease(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -79,8 +79,8 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 	})
 }
 
-// TestTwoMembersOfOneStore: two consumers of one process may share a Store. The second waits
-// for the first, as in another process: it is told for how long, and nothing is lost by it.
+// TestTwoMembersOfOneStore: two consumers of one process may share a Store. The second waits for
+// the first, as in another process: the error says for how long, and nothing is lost.
 func TestTwoMembersOfOneStore(t *testing.T) {
 	story(t, func(w *world) {
 		var log bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock has stood still, and Redis' has
-// not. An answer from before is not believed any more; an answer from after is.
+// TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock was stopped, and Redis' clock was
+// not. An answer from before does not count any more; an answer from after does.
 func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()

@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestLoadRotatesBeforeOpen has a generation begin when all are covered and the feed is not open
-// yet: it is covered by nobody then, and the filter would know nothing until the next owner.
+// TestLoadRotatesBeforeOpen begins a generation when all others are covered and the feed is not
+// open yet. If nothing covered it, the filter would know nothing until the next owner.
 func TestLoadRotatesBeforeOpen(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("before")), somePartition)

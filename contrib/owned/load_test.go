@@ -55,7 +55,7 @@ func takeLoaded(t testing.TB, s *Store, p Partition) *Ownership {
 	t.Helper()
 	o := takeTended(t, s, p)
 	for !o.tending.CompareAndSwap(false, true) {
-		runtime.Gosched() // it is at it
+		runtime.Gosched() // it is tending now
 	}
 	return o
 }
@@ -273,8 +273,7 @@ func loadSteps(t *testing.T,
 	}
 }
 
-// TestLoadWhileMarking has the owner mark while its filter is loaded, before each command: begin a
-// set, too.
+// TestLoadWhileMarking adds marks before each command that loads the filter, and begins a set, too.
 func TestLoadWhileMarking(t *testing.T) {
 	loadSteps(t, func(t *testing.T, o *Ownership, step int64, _ *loader, _ []driver.ID) {
 		more := idsOf(t, "meanwhile", 50)
@@ -292,8 +291,8 @@ func TestLoadWhileMarking(t *testing.T) {
 	})
 }
 
-// TestLoadWhileForgetting has keys forgotten while they are counted: fewer than head has counted,
-// and no amnesia.
+// TestLoadWhileForgetting forgets keys while they are counted: there are fewer than head has
+// counted, and that is not amnesia.
 func TestLoadWhileForgetting(t *testing.T) {
 	loadSteps(t, func(t *testing.T, o *Ownership, _ int64, _ *loader, marked []driver.ID) {
 		for _, i := range []int{0, 59, 60, 130} {
@@ -304,7 +303,7 @@ func TestLoadWhileForgetting(t *testing.T) {
 	})
 }
 
-// TestLoadWhileRotating has a generation begin while the filter is loaded: it is covered, or the
+// TestLoadWhileRotating begins a generation while the filter is loaded. It must be covered, or the
 // filter would know nothing until the next owner.
 func TestLoadWhileRotating(t *testing.T) {
 	loadSteps(t, func(_ *testing.T, o *Ownership, _ int64, _ *loader, _ []driver.ID) {
@@ -326,8 +325,8 @@ func TestLoadStale(t *testing.T) {
 	assert.ErrorIs(t, l.load(t.Context()), ErrLost, "with a feed that is dead")
 }
 
-// TestAmnesia has members go behind our back. The owner to come finds fewer than head counts, and
-// keeps everybody from the partition until an operator has called Init.
+// TestAmnesia deletes members. The next owner finds fewer than head counts. Then nobody can acquire
+// the partition until an operator has called Init.
 func TestAmnesia(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, o *Ownership,
 		client redis.UniversalClient){
@@ -384,8 +383,8 @@ func waitReady(t *testing.T, s *Store) *Ownership {
 	return takeLoaded(t, s, somePartition)
 }
 
-// TestAmnesiaIsWrittenDown: when it cannot be, the load is begun again, and does not end as amnesia
-// that nobody else hears of.
+// TestAmnesiaIsWrittenDown: if amnesia cannot be written down, the load begins again. It must not
+// end as amnesia that no other process knows of.
 func TestAmnesiaIsWrittenDown(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, setOptions("down")), somePartition)
@@ -436,7 +435,7 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 }
 
 // TestReleaseIsNotAcquiredAgain: a renewal that was under way when a partition was released finds
-// that nobody holds it. It must not take it again, for a lease that nobody waits for.
+// that nobody holds it. It must not acquire the partition for a lease that nobody uses.
 func TestReleaseIsNotAcquiredAgain(t *testing.T) {
 	_, client := redistest.Mini(t)
 	s := plainStore(t, client, setOptions("again"))

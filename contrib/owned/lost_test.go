@@ -15,7 +15,7 @@ import (
 
 var errNoReply = errors.New("the reply was lost")
 
-// wire is what the replies of a world pass through.
+// wire loses and delays the replies of a world.
 type wire struct {
 	lose  int           // how many replies of scripts are lost
 	delay time.Duration // how long the next one takes
@@ -60,8 +60,8 @@ func (w *world) wired() *wire {
 	return h
 }
 
-// TestALostReplyOfAMark: the mark is on record, and nobody was told. Sent again it is held; and
-// whoever claims the key once its lease is over finds it, for the filter had it before it was sent.
+// TestALostReplyOfAMark: the mark is on record, but its reply is lost. Sent again, the mark is
+// held. Another claim finds it after the lease: the filter had the key before the mark was sent.
 func TestALostReplyOfAMark(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -111,7 +111,7 @@ func TestALostReplyOfABegin(t *testing.T) {
 	})
 }
 
-// TestALateGrantIsNotGiven: a begin that was answered when the partition might end before the
+// TestALateGrantIsNotGiven: a begin was answered so late that the partition might end before the
 // claim.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	story(t, func(w *world) {

@@ -43,7 +43,7 @@ func TestMapRecord(t *testing.T) {
 }
 
 // TestMapRecordRefused prevents a record that was damaged, or that a later version has written,
-// from being read by half: a source that is not seen would be mapped anew, as if it had no marks.
+// from being read in part: a source that is missed would be mapped anew, as if it had no marks.
 func TestMapRecordRefused(t *testing.T) {
 	replace := func(old, with string) string {
 		require.Contains(t, goldenMapText, old, "no %q", old)

@@ -45,7 +45,7 @@ func mustMap(t *testing.T, r *registry, p Partition) mapSource {
 	return s
 }
 
-// lines are the line of a source, and what the partitions' heads hold.
+// lines returns the map's line of a source, and the heads of its partitions.
 func (r *registry) lines(t *testing.T, source string) (mapSource, []*script.State) {
 	t.Helper()
 	m, _, err := r.read(t.Context())
@@ -191,8 +191,8 @@ func (s *saboteur) strike(do func() error, cmds []redis.Cmder) error {
 }
 
 // TestMappingKilledAnywhere cuts off the process that changes the mapping at every command, before
-// it is sent and before it is answered. Whatever is left behind, nothing is granted while a
-// partition has not heard of the change, and who comes next continues it.
+// it is sent and before it is answered. Whatever it leaves behind, nothing is granted before all
+// partitions have the change, and the next process continues it.
 func TestMappingKilledAnywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, from := range []int32{0, 3} {
@@ -259,8 +259,8 @@ func TestMappingRaces(t *testing.T) {
 	}
 }
 
-// TestMappingSlowFinisher has one process stand still between the steps while others go on: its
-// late step 3 must not end a change that it has not told anybody of.
+// TestMappingSlowFinisher stops one process between the steps while others continue. Its late step
+// 3 must not end a change that it has not given to the partitions.
 func TestMappingSlowFinisher(t *testing.T) {
 	_, client := redistest.Mini(t)
 	r := booted(t, redistest.Backend{Client: client, Prefix: "slow"})
@@ -282,9 +282,9 @@ func TestMappingSlowFinisher(t *testing.T) {
 	assert.Equal(t, fourth, s, "the late end of a change has made it")
 }
 
-// TestMapLost has the record go while the partitions stay. The mapping that it recorded is not
-// known any more, so nothing may be New for a span; and the partitions, which know a later version
-// than the new record, must be there to be acquired again.
+// TestMapLost deletes the record while the partitions stay. The recorded mapping is not known any
+// more, so nothing may be New for a span. The partitions know a later version than the new record,
+// and it must still be possible to acquire them.
 func TestMapLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -305,8 +305,8 @@ func TestMapLost(t *testing.T) {
 	})
 }
 
-// TestMapLostEarly is TestMapLost where no partition has seen a second version: only that one was
-// in use tells.
+// TestMapLostEarly is TestMapLost where no partition has seen a second version: only a partition
+// that was in use shows that the record was lost.
 func TestMapLostEarly(t *testing.T) {
 	_, client := redistest.Mini(t)
 	b := redistest.Backend{Client: client, Prefix: "early"}
@@ -320,8 +320,8 @@ func TestMapLostEarly(t *testing.T) {
 	r.sound(t, "s")
 }
 
-// TestBootMends has heads go. Nobody changes the mapping past a partition that has lost its marks;
-// Init bears it anew, to be shared.
+// TestBootMends deletes heads. The mapping is not changed while a partition has lost its marks.
+// Init creates the partition anew, as shared.
 func TestBootMends(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -350,7 +350,7 @@ func TestBootMends(t *testing.T) {
 	})
 }
 
-// TestAgreement: New names what is another one in the record.
+// TestAgreement: New and Init name the option that differs from the record.
 func TestAgreement(t *testing.T) {
 	_, client := redistest.Mini(t)
 	mine := mapOptions("agree")
@@ -381,7 +381,7 @@ func TestAgreement(t *testing.T) {
 	assert.ErrorIs(t, err, errMap, "a record of another version")
 }
 
-// TestEverywhere lists what is on record, and continues a change that somebody has left.
+// TestEverywhere lists what is on record, and continues a change that was left unfinished.
 func TestEverywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	r := booted(t, redistest.Backend{Client: client, Prefix: "all"})
@@ -408,8 +408,8 @@ func TestEverywhere(t *testing.T) {
 	r.sound(t, "b")
 }
 
-// TestServersThatForget: a mark that is evicted, or that a replica has not got yet, is a second
-// effect.
+// TestServersThatForget: New and Init refuse servers that evict marks, and clients that read from
+// replicas: a mark that is missing leads to a second effect.
 func TestServersThatForget(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})

@@ -11,9 +11,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that meets an entry makes none of its own. The
-// entry may go before the claim has come to the inner store, and it may be of another source, of
-// whose keys the filter knows nothing: a claim that asks then must not find the key new.
+// TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that finds an entry makes none of its own. The
+// entry may go before the claim has reached the inner store, and it may be of another source, whose
+// keys the filter does not know. A claim that asks then must not find the key new.
 func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 	for name, kind := range map[string]struct{ ended, same bool }{
 		"claimed": {}, "ended at the inner store": {ended: true},

@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAFilterHookMayCallBack: an event of a filter comes up while a batch keeps a release waiting,
-// while a partition is acquired again, and next to work that a release waits for. A hook that calls
-// back then waited for itself.
+// TestAFilterHookMayCallBack: events of a filter occur while a batch keeps a release waiting, while
+// a partition is acquired again, and in work that a release waits for. A hook that called back then
+// used to wait for itself.
 func TestAFilterHookMayCallBack(t *testing.T) {
 	for name, trigger := range map[string]func(t *testing.T, s *Store, o *Ownership){
 		"a claim that rotates the filter": func(t *testing.T, s *Store, o *Ownership) {
@@ -70,8 +70,8 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheObserver: nothing is told after it, and a hook that hangs keeps it until its
-// context ends.
+// TestCloseWaitsForTheObserver: no hook is called after Close. Close waits for a hook that hangs
+// until the context of Close ends.
 func TestCloseWaitsForTheObserver(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	opts := storyOptions()

@@ -12,10 +12,10 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAnOldCountEnds: of the keys that a partition has under an old count some belong to another
-// one by now. There nobody looks for their marks once the source is not shared any more, so an
-// owner with the old count must stop, be it idle or at work. The keys that it had begun are
-// recorded, and are not suspects.
+// TestAnOldCountEnds: some keys of a partition under an old count belong to another partition by
+// now. The other one does not look for their marks any more once the source is not shared. So an
+// owner with the old count must stop, whether it is idle or has work. The keys that it had begun
+// are recorded, and are not suspects.
 func TestAnOldCountEnds(t *testing.T) {
 	for name, work := range map[string]bool{"idle": false, "at work": true} {
 		t.Run(name, func(t *testing.T) {
@@ -56,9 +56,9 @@ func TestAnOldCountEnds(t *testing.T) {
 	}
 }
 
-// TestMisplacedBesideABirth: a partition that is born after all were told that records are
-// misplaced, and before the next time. A process that has not heard of the partition does not tell
-// it: it must be shared long enough by itself.
+// TestMisplacedBesideABirth: a partition is created between two calls of Misplaced. The process
+// that calls Misplaced has not heard of the partition, and does not reach it. So the partition must
+// be shared for long enough from its start.
 func TestMisplacedBesideABirth(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()

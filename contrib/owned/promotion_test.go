@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// inTheWay has another attempt claim a key at the inner store, as one in another partition of a
-// shared source does before it looks for the key there. give gives it back.
+// inTheWay claims a key at the inner store for another attempt, as one in another partition of a
+// shared source does before it looks for the key there. give gives the claim back.
 func (w *world) inTheWay(s *Store, n int) (give func()) {
 	w.Helper()
 	r := request(n)
@@ -112,9 +112,9 @@ func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several batch writes, each of which is
-// answered for itself. A touch that believed another's answer would ask the inner store for a key
-// without a touch, which a later owner takes for new.
+// TestEachTouchIsToldOfItsOwnTurn: more than 4096 touches take several batch writes, each with its
+// own answer. A touch that used the answer of another batch write would ask the inner store for a
+// key without a touch, which a later owner takes for new.
 func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()

@@ -13,8 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// slowAcquire holds back what Redis has answered to Acquire, until it has called a batch write
-// stale.
+// slowAcquire holds back Redis' reply to Acquire until Redis has answered "stale" to a batch write.
 type slowAcquire struct {
 	armed   chan struct{} // its answer is held back once this is closed
 	there   chan struct{} // closed when it is
@@ -49,9 +48,9 @@ func (s *slowAcquire) ProcessPipelineHook(
 	return next
 }
 
-// TestMarksBesideAnAcquire: the lease has run out with nobody there, and while the partition is
-// acquired again a mark goes out under the epoch before. The script refuses that; the mark must not
-// be lost by it, nor the partition: its key would run again.
+// TestMarksBesideAnAcquire: the lease has run out, and there was no other owner. While the
+// partition is acquired again, a mark is sent under the old epoch, and the script refuses it.
+// Neither the mark nor the partition may be lost by that: the key would run again.
 func TestMarksBesideAnAcquire(t *testing.T) {
 	story(t, func(w *world) {
 		slow := &slowAcquire{armed: make(chan struct{}), there: make(chan struct{}),
@@ -76,9 +75,9 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 	})
 }
 
-// TestALostReplyOfAnAcquire: the lease has run out with nobody there, the partition was acquired
-// again, and the answer to that was lost. Redis has another epoch by then, and what is sent under
-// the one before is stale. The marks of what runs must not be lost by it, nor the partition: the
+// TestALostReplyOfAnAcquire: the lease has run out without another owner, the partition was
+// acquired again, and the reply to that was lost. Redis has a new epoch now, and calls under the
+// old one are stale. Neither the marks of running keys nor the partition may be lost by that: the
 // keys would run again, though nobody has taken them over.
 func TestALostReplyOfAnAcquire(t *testing.T) {
 	for name, after := range map[string]func(w *world, s *Store, o *Ownership){
@@ -126,9 +125,9 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 	}
 }
 
-// TestALostReplyBehindAnotherOwner: the answer to an acquire was lost, and somebody else had the
-// partition between the lapse and that. The keys that this other owner has begun and marked are
-// not known here: the owner begins anew.
+// TestALostReplyBehindAnotherOwner: the reply to an acquire was lost, and another owner had the
+// partition between the lapse and that acquire. The keys that this other owner has begun and marked
+// are not known here, so the owner begins anew.
 func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	story(t, func(w *world) {
 		h := w.wired()
@@ -148,9 +147,10 @@ func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost batch
-// writes that were answered. Nobody was there, but the filter has what the server has not, and the
-// server may have lost what others were told: the owner begins anew, whichever it asks first.
+// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost
+// answered batch writes. There was no other owner, but the filter has marks that the server lost.
+// The server may also have lost marks of others. So the owner begins anew, whichever call it sends
+// first.
 func TestLapsedAndBehind(t *testing.T) {
 	var running []driver.ClaimRequest // begun before
 	for name, work := range map[string]func(w *world, s *Store, o *Ownership){

@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestTwoMappings: of two processes that map keys otherwise the second is refused, as long as
-// anything is held, and the first continues as if nobody had come. Each would else take the mapping
-// back from the other.
+// TestTwoMappings: two processes map keys differently. The second is refused as long as a partition
+// is held, and the first continues undisturbed. Otherwise each would take the mapping back from the
+// other.
 func TestTwoMappings(t *testing.T) {
 	story(t, func(w *world) {
 		first, second := w.process(), w.process()
@@ -56,8 +56,8 @@ func TestTwoMappings(t *testing.T) {
 	})
 }
 
-// TestAChangeIsLoud: from a change of the count on every key is claimed at the inner store, for
-// more than a Window. The operator hears why, at once, and once.
+// TestAChangeIsLoud: after a change of the count every key is claimed at the inner store, for more
+// than a Window. The log says why, at once and only once.
 func TestAChangeIsLoud(t *testing.T) {
 	story(t, func(w *world) {
 		var mu sync.Mutex
@@ -105,7 +105,7 @@ func (h *logLines) Write(b []byte) (int, error) {
 	return h.text.Write(b)
 }
 
-// lines are those that have all of these.
+// lines returns the lines that contain all of with.
 func (h *logLines) lines(with ...string) (lines []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,8 +120,8 @@ func (h *logLines) lines(with ...string) (lines []string) {
 }
 
 // TestEveryMemberTellsOfAChange: the member that begins a change is one of many, and the operator
-// may look at the log of another. A member that was there reports what has changed, one that starts
-// meanwhile that the source is shared, each once.
+// may look at the log of another. A running member reports the change, and a member that starts
+// meanwhile reports that the source is shared, each once.
 func TestEveryMemberTellsOfAChange(t *testing.T) {
 	story(t, func(w *world) {
 		member := func() (*Store, *logLines) {

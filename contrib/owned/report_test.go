@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestTheFilterIsToldOnceAMinute: a dashboard sees a filter fill up also while nothing happens to
-// it.
+// TestTheFilterIsToldOnceAMinute: a dashboard sees how full a filter is even while nothing happens
+// to it.
 func TestTheFilterIsToldOnceAMinute(t *testing.T) {
 	story(t, func(w *world) {
 		var mu sync.Mutex

@@ -63,9 +63,9 @@ func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestFoldKnowsWhatWasSent: a set all of whose batch writes were answered is folded without being
-// read, and one of which something is not known is read: what a lost answer hides would be gone
-// with the set.
+// TestFoldKnowsWhatWasSent: a set is folded without being read if all its batch writes were
+// answered. If an answer was lost, the set is read: a mark that the owner does not know would be
+// gone with the set.
 func TestFoldKnowsWhatWasSent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(t *testing.T, o *Ownership, s *scans, ids []driver.ID)
@@ -129,7 +129,7 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 }
 
 // TestFoldReadsWhatWasNotAnswered: a promoted server may lack a mark that was answered, and have
-// one that was not: as many members as were answered, and others.
+// one that was not. Then the number of members is as expected, but the members are others.
 func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	_, client := redistest.Mini(t)
 	hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
@@ -156,8 +156,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	assert.True(t, found[0].done, "the mark whose answer was lost is gone")
 }
 
-// TestFoldOfTouches: a key whose inner store is to be asked is not done, wherever it lies. Taken
-// for done it would be called a duplicate, and be lost.
+// TestFoldOfTouches: a touched key, whose inner store is to be asked, is not done, in whatever set
+// it is. Otherwise it would be skipped as a duplicate, and be lost.
 func TestFoldOfTouches(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("sent")), somePartition)

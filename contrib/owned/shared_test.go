@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// begin puts a batch on record as the owner does, and returns the name of its field.
+// beginOf puts a batch on record as the owner does, and returns the name of its field.
 func (o *Ownership) beginOf(t testing.TB, ids ...driver.ID) string {
 	t.Helper()
 	o.mu.Lock()
@@ -60,8 +60,8 @@ func owners(t testing.TB, client redis.UniversalClient, prefix string, n int32) 
 	return all
 }
 
-// TestElsewhere: what the others have done, have begun while they live, or had begun when they
-// died.
+// TestElsewhere: askOthers finds the keys that other owners have done, that they are running, and
+// that they were running when they died.
 func TestElsewhere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		all := owners(t, b.Client, b.Prefix, 3)
@@ -85,9 +85,9 @@ func TestElsewhere(t *testing.T) {
 	})
 }
 
-// TestElsewhereWhileItEnds has a key end in another partition while it is looked for: between the
-// look at head and the ask it goes from run to a set that was begun after, or to a bucket. Whoever
-// misses it there runs it a second time.
+// TestElsewhereWhileItEnds ends a key in another partition while it is looked for. Between the look
+// at head and the ask the key moves from run to a newer set, or to a bucket. If the ask missed it
+// there, the key would run a second time.
 func TestElsewhereWhileItEnds(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, o *Ownership, field string, id driver.ID){
 		"in the same set": func(t *testing.T, o *Ownership, field string, id driver.ID) {
@@ -131,7 +131,7 @@ func TestElsewhereWhileItEnds(t *testing.T) {
 	}
 }
 
-// TestElsewhereCountGrows: a partition that was not there when this one was acquired is looked in.
+// TestElsewhereCountGrows: askOthers also asks a partition that is newer than this ownership.
 func TestElsewhereCountGrows(t *testing.T) {
 	_, client := redistest.Mini(t)
 	all := owners(t, client, "grow", 2)
@@ -144,8 +144,8 @@ func TestElsewhereCountGrows(t *testing.T) {
 	assert.True(t, found[0].done, "a partition that is new was not asked")
 }
 
-// TestElsewhereLostRemap: a server that has lost what it heard of the mapping is told again, and
-// shared.
+// TestElsewhereLostRemap: a server that has lost a change of the mapping gets it again, and its
+// partition is shared.
 func TestElsewhereLostRemap(t *testing.T) {
 	_, client := redistest.Mini(t)
 	owners(t, client, "behind", 2)
@@ -168,7 +168,7 @@ func (o *Ownership) nameOf(number int32) names {
 	return newNames(o.s.opts.Prefix, o.part.Source, number)
 }
 
-// TestElsewhereAmnesia: where marks were lost nobody can say that there are none.
+// TestElsewhereAmnesia: askOthers fails if another partition may have lost marks.
 func TestElsewhereAmnesia(t *testing.T) {
 	_, client := redistest.Mini(t)
 	all := owners(t, client, "gone", 2)
@@ -193,8 +193,8 @@ func TestElsewhereMany(t *testing.T) {
 	}
 }
 
-// TestMisplaced: when it returns, no partition of the source accepts a begin. The next ones are
-// free until a sixteenth of the window has passed.
+// TestMisplaced: when it returns, no partition of the source accepts a begin. The next calls cost
+// nothing until a sixteenth of the window has passed.
 func TestMisplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
@@ -253,7 +253,7 @@ func TestMisplaced(t *testing.T) {
 	})
 }
 
-// TestMisplacedKilledAnywhere: it never returns nil before all partitions have heard of it.
+// TestMisplacedKilledAnywhere: Misplaced never returns nil before it has reached all partitions.
 func TestMisplacedKilledAnywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, after := range []bool{false, true} {

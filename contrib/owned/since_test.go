@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestABeginOutlivesALapse: the lease has run out with nobody there, and the owner continues in
-// another epoch. A key that it had begun still runs: another partition, or a Forget from another
-// process, must not take it for an attempt that died, or the effect runs next to it.
+// TestABeginOutlivesALapse: the lease has run out without another owner, and the owner continues in
+// a new epoch. A key that it had begun still runs. Another partition, or a Forget in another
+// process, must not take it for an attempt that died: the effect would run twice at a time.
 func TestABeginOutlivesALapse(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		all := owners(t, b.Client, b.Prefix, 2)

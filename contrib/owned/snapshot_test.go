@@ -35,7 +35,7 @@ func readAll(t testing.TB, s Snapshots, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// keepsBlobs is what every Snapshots has to do.
+// keepsBlobs tests what every Snapshots must do.
 func keepsBlobs(t *testing.T, s Snapshots, prefix string) {
 	t.Helper()
 	name := prefix + ":{0123456789abcdef}:-12:key.id"
@@ -81,7 +81,7 @@ func TestDir(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrNotExist, "in no directory")
 }
 
-// TestDirPrunes: what nobody asks for any more goes, and nothing else.
+// TestDirPrunes: Dir deletes snapshots that are over and parts that were left, and nothing else.
 func TestDirPrunes(t *testing.T) {
 	path := t.TempDir()
 	s := Dir(path)
@@ -168,8 +168,8 @@ func (b *blobs) has(name string) bool {
 	return b.all[name] != nil
 }
 
-// epochs is a partition whose first generation is over and saved, and then what its snapshot has
-// become.
+// epochs is a partition whose first generation is over and saved in a snapshot, and what a test
+// changes of the snapshot.
 type epochs struct {
 	client *redis.Client
 	opts   Options
@@ -180,7 +180,7 @@ type epochs struct {
 	log    *bytes.Buffer
 }
 
-// newEra runs in a bubble.
+// newEra must be called in a bubble.
 func newEra(t *testing.T, snapshots bool) *epochs {
 	t.Helper()
 	_, client := redistest.Bubble(t)
@@ -210,8 +210,8 @@ func newEra(t *testing.T, snapshots bool) *epochs {
 	return e
 }
 
-// next is the owner to come, which knows all marks, and whether it had generation gen from a
-// snapshot.
+// next acquires the partition as its next owner, and requires that it knows all marks. It reports
+// whether generation gen came from a snapshot.
 func (e *epochs) next(t *testing.T) (fromSnapshot bool) {
 	t.Helper()
 	e.log.Reset()
@@ -257,7 +257,8 @@ func TestSnapshotInRedis(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsUsed: it spares the reading of the sets, and is counted against head even so.
+// TestSnapshotIsUsed: with a snapshot the sets are not read, but their counts must still match
+// head.
 func TestSnapshotIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, true)
@@ -274,8 +275,8 @@ func TestSnapshotIsUsed(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsRefused: whatever a snapshot is, the marks are known; and what is wrong with it is
-// told.
+// TestSnapshotIsRefused: whatever is wrong with a snapshot, the marks are known, and the log says
+// what is wrong.
 func TestSnapshotIsRefused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, e *epochs){
 		"missing": func(_ *testing.T, e *epochs) { delete(e.blobs.all, e.name) },
@@ -321,8 +322,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// TestSnapshotOlderThanTheLastMark: one that was saved while its generation was written to lacks
-// what came after, and proves nothing.
+// TestSnapshotOlderThanTheLastMark: a snapshot that was saved while marks were added to its
+// generation lacks the later marks, and proves nothing.
 func TestSnapshotOlderThanTheLastMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, false)
@@ -350,7 +351,7 @@ func TestSnapshotOlderThanTheLastMark(t *testing.T) {
 	})
 }
 
-// TestSnapshotHangs: half a minute later the marks are read.
+// TestSnapshotHangs: if a snapshot cannot be loaded for half a minute, the marks are read.
 func TestSnapshotHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, true)

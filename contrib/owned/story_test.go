@@ -75,7 +75,7 @@ func (w *world) own(s *Store) *Ownership {
 	return o
 }
 
-// crash ends a process in mid-work: nothing is released, and nothing renewed any more.
+// crash ends a process while it works: nothing is released, and nothing is renewed any more.
 func (w *world) crash(s *Store) {
 	s.mu.Lock()
 	s.closed = true
@@ -93,7 +93,7 @@ func (w *world) crash(s *Store) {
 	}
 }
 
-// freeze lets the partition's lease run out without its owner hearing of it.
+// freeze lets the partition's lease run out without its owner noticing.
 func (w *world) freeze(o *Ownership, d time.Duration) {
 	o.renewing.Store(true)
 	time.Sleep(d)
@@ -138,7 +138,7 @@ func (w *world) finish(s *Store, c driver.Finish) driver.Answer {
 	return a
 }
 
-// wants insists on the outcome and the attempt of a claim.
+// wants requires the outcome and the attempt of a claim.
 func (w *world) wants(what string, a driver.Answer, outcome driver.Outcome, attempt int) {
 	w.Helper()
 	assert.Equal(w, outcome, a.Outcome, what)
@@ -170,8 +170,8 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 	})
 }
 
-// TestALapsedOwnerGoesOn: a lease that ran out with nobody there costs an epoch, and neither the
-// filter nor what was begun.
+// TestALapsedOwnerGoesOn: a lease that ran out without another owner costs an epoch. The owner
+// keeps its filter and the keys that it has begun.
 func TestALapsedOwnerGoesOn(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -192,7 +192,7 @@ func TestALapsedOwnerGoesOn(t *testing.T) {
 	})
 }
 
-// TestTwoRaceForOnePartition: one gets it, and the other is told for how long.
+// TestTwoRaceForOnePartition: one gets it, and the error of the others says for how long.
 func TestTwoRaceForOnePartition(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -238,7 +238,7 @@ func TestAnOlderGenerationIsTakenOver(t *testing.T) {
 	})
 }
 
-// TestRequestsThatAreRefused names what one window, and one lease, for all keys have no room for.
+// TestRequestsThatAreRefused: one window and one lease for all keys do not fit these requests.
 func TestRequestsThatAreRefused(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -340,8 +340,8 @@ func TestGenerationsPass(t *testing.T) {
 	})
 }
 
-// TestTheEntryComesBeforeTheFilter: between the two, another claim of the same key has time to
-// begin and to end. One of the two gets it.
+// TestTheEntryComesBeforeTheFilter: between the two, another claim of the same key can begin and
+// end. Only one of the two claims gets the key.
 func TestTheEntryComesBeforeTheFilter(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T

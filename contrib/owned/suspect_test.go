@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// begins insists on how many are on record, and how many suspects there are.
+// begins requires the number of fields of begins on record, and the number of suspects.
 func (w *world) begins(when string, o *Ownership, fields int64, suspects int) {
 	w.Helper()
 	n, st := w.client.HLen(w.Context(), o.names.run).Val(), o.Stats()
@@ -19,9 +19,9 @@ func (w *world) begins(when string, o *Ownership, fields int64, suspects int) {
 	assert.Equal(w, suspects, st.Suspects, when)
 }
 
-// TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, also where
-// the owner lives for longer, and leaves the record: another partition of a shared source would
-// find it begun forever.
+// TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, even if the
+// owner lives longer, and its begin is deleted. Otherwise another partition of a shared source
+// would find it begun forever.
 func TestSuspectsGoAfterTheHold(t *testing.T) {
 	story(t, func(w *world) {
 		dead := w.process()
@@ -78,8 +78,8 @@ func requestIn(number int32, n int) driver.ClaimRequest {
 	return r
 }
 
-// TestOnlyNewMeetsASuspectOfAnotherPartition: a claim ahead of time leaves a key alone that
-// died elsewhere, and counts no attempt: the key may kill its process, and is run on its own.
+// TestOnlyNewMeetsASuspectOfAnotherPartition: a claim ahead of time does not take a key that died
+// elsewhere, and counts no attempt: the key may kill its process, so it must run alone.
 func TestOnlyNewMeetsASuspectOfAnotherPartition(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s := w.process(), w.process()

@@ -15,9 +15,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for
-// weeks has held every partition. A partition that was held is still held elsewhere, and asking
-// for it is not the caller's mistake.
+// TestWhatIsOverIsLetGoOf: a filter has megabytes, and after weeks of rebalances a member has held
+// every partition, so the filter must be freed. A partition that was held is elsewhere now, and a
+// request for it is not the caller's mistake.
 func TestWhatIsOverIsLetGoOf(t *testing.T) {
 	for name, end := range map[string]func(w *world, o *Ownership){
 		"released": func(w *world, o *Ownership) { must(w, o.Release(w.Context())) },

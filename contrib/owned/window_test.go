@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestWindowOfTheStoreCounts: with another window than the store's no end could be recorded, and
-// every delivery had its effect.
+// TestWindowOfTheStoreCounts: with another window than the store's no completion could be recorded,
+// and every delivery would have its effect.
 func TestWindowOfTheStoreCounts(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	s := &placing{open(t, b, suiteOptions(b.Prefix))}
@@ -33,7 +33,7 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 			change(&cfg)
 			_, err := dedup.New(s, cfg)
 			require.Error(t, err)
-			// who wraps it, and passes nothing on
+			// a wrapper that passes nothing on
 			d, err := dedup.New(struct{ dedup.Store }{s}, cfg)
 			require.NoError(t, err)
 			effects := 0
@@ -52,7 +52,7 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 	}
 }
 
-// TestNewRefusesAnInnerStoreWithAnotherWindow: it would refuse what is handed on to it.
+// TestNewRefusesAnInnerStoreWithAnotherWindow: it would refuse requests that are passed on to it.
 func TestNewRefusesAnInnerStoreWithAnotherWindow(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	o := suiteOptions(b.Prefix)

@@ -56,8 +56,8 @@ var quiet = map[string]string{
 	`onceward_dedup_claims_total{onceward_outcome="in_flight",onceward_cause="x"}`: "0+1x2000",
 }
 
-// trouble is what makes a rule fire: series in the place of those of the quiet day, when it is
-// looked at, and when it has not been long enough yet.
+// trouble has what makes a rule fire: series that replace those of the quiet day, the time at which
+// the rule must fire, and an earlier time at which it must not.
 var trouble = map[string]struct {
 	series  map[string]string
 	at      string
@@ -153,7 +153,7 @@ type promAlert struct {
 	Annotations map[string]string `yaml:"exp_annotations"`
 }
 
-// day is the quiet day with other series in its place.
+// day returns the quiet day with some of its series replaced.
 func day(name string, other map[string]string) promStory {
 	all := maps.Clone(quiet)
 	maps.Copy(all, other)
@@ -171,7 +171,7 @@ func day(name string, other map[string]string) promStory {
 }
 
 // Each rule is silent on a quiet day, silent before its trouble has lasted long enough, and fires
-// then, while all the others stay silent. Prometheus's own promtool says so.
+// then, while all the others stay silent. Prometheus's own promtool checks that.
 func TestAlertsFire(t *testing.T) {
 	promtool := servertest.Program(t, "promtool")
 	text, err := os.ReadFile("alerts.yml")

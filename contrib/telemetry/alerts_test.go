@@ -31,8 +31,7 @@ type rules struct {
 	}
 }
 
-// Each rule asks for what there is, and leads to a page that is about it; each page belongs to a
-// rule.
+// Each rule uses metrics that exist, and links to a page about it. Each page belongs to a rule.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yml")
 	require.NoError(t, err)
@@ -83,7 +82,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// The commands that the pages name are there.
+// The commands that the pages name exist.
 func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
 	there, err := filepath.Glob("../../docs/runbooks/*.md")
 	require.NoError(t, err)

@@ -196,7 +196,7 @@ func TestAuditorLags(t *testing.T) {
 	})
 }
 
-// However many topics there are, the series are not more than a hundred sources.
+// However many topics there are, the auditor has series for at most a hundred sources.
 func TestAuditorIsBounded(t *testing.T) {
 	m, reader := newMetrics(t)
 	var many []telemetry.Horizon

@@ -66,8 +66,8 @@ func readDashboard(t *testing.T) dashboard {
 // variables stand for what Grafana puts into an expression.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "6h")
 
-// Every expression asks for what there is, of the names that were chosen, and its legend names
-// labels that the expression keeps.
+// Every expression uses metrics that exist, with the chosen names, and its legend names labels that
+// the expression keeps.
 func TestDashboardExpressions(t *testing.T) {
 	metrics, labels := exported(t), values(t)
 	named := regexp.MustCompile(`\{\{([^}]*)\}\}`)

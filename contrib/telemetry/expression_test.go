@@ -25,8 +25,8 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// instruments is a meter that notes what is made, under the names that the exporter for Prometheus
-// gives it.
+// instruments is a meter that records the instruments that are made, under the names that the
+// exporter for Prometheus gives them.
 type instruments struct {
 	noop.Meter
 	names map[string]bool

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Every hook of an Observer, also one that is added later, is called for all who have it.
+// Join calls every hook of all observers that have it, including hooks that are added later.
 func TestJoin(t *testing.T) {
 	var told []string
 	observer := func(who string, has func(hook int) bool) dedup.Observer {

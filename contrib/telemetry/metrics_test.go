@@ -50,7 +50,7 @@ func TestNewMetricsRefuses(t *testing.T) {
 	}
 }
 
-// Each hook counts what it was told, under values that are known.
+// Each hook counts its event, with attribute values that are known.
 func TestHooks(t *testing.T) {
 	failed := errors.New("no route to host")
 	for _, c := range []struct {
@@ -283,7 +283,7 @@ func TestBoundsFitWindows(t *testing.T) {
 	}
 }
 
-// tellEverything has each hook of m called, so that each of its metrics has a series.
+// tellEverything calls each hook of m, so that each of its metrics has a series.
 func tellEverything(m *telemetry.Metrics) {
 	hooks := reflect.ValueOf(m.Observer())
 	for h := range hooks.NumField() {

@@ -71,7 +71,7 @@ func TestRelayStats(t *testing.T) {
 	assert.Error(t, m.ObserveRelay(nil), "a nil relay is no error")
 }
 
-// Series are bounded: a topic that has failed for long has one, and none that has come back.
+// Series are bounded: topics that have failed for longest have one, a topic that is back has none.
 func TestFailingTopics(t *testing.T) {
 	m, collect := observed(t)
 	var now []outbox.FailingTopic

@@ -17,8 +17,8 @@ import (
 )
 
 // Observe mode's report, as Prometheus gets it: two different orders have one key, because the key
-// leaves the tenant out. Both run, and the report tells the false duplicate from the real ones, how
-// old those are, and what would have been skipped by cause.
+// leaves the tenant out. Both run. The report shows the false duplicate apart from the real ones,
+// how old those are, and what would have been skipped by cause.
 func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, read := exposition(t)
@@ -65,7 +65,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			`onceward_dedup_duplicate_age_seconds_bucket{,le="300"`:                                            "0",
 			`onceward_dedup_duplicate_age_seconds_bucket{,le="600"`:                                            "2",
 			`onceward_dedup_duplicate_age_seconds_bucket{,le="259200"`:                                         "3",
-			// the false one has no age: it is none
+			// the false one has no age: it is not a duplicate
 			`onceward_dedup_duplicate_age_seconds_count{`:                                                            "3",
 			`onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",,onceward_outcome="acquired"`: "2",
 		} {

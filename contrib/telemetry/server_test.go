@@ -41,7 +41,7 @@ import (
 // fire. They do so without their "for", which TestAlertsFire looks at, and but for those that need
 // a day (DuplicateSpike), ages of days (WindowCoverage) or a Redis that has forgotten (Amnesia).
 func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
-	servertest.Program(t, "prometheus") // before there is a service in vain
+	servertest.Program(t, "prometheus") // before the service starts in vain
 	work, scraped := troubled(t)
 	p := startPrometheus(t, scraped)
 	// a series that appears with its first event has not risen
@@ -97,8 +97,8 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	})
 }
 
-// troubled is a service of two Dedupers, one of them in Observe mode, for which nothing goes well.
-// work is some of its work.
+// troubled is a service of two Dedupers, one of them in Observe mode, in which nothing goes well.
+// work does some of its work.
 func troubled(t *testing.T) (work func(i int), address string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -229,7 +229,7 @@ func startPrometheus(t *testing.T, target string) *server {
 	return &server{t: t, url: url}
 }
 
-// until asks again and again, and fails the test when it was in vain for long.
+// until calls ask again and again, and fails the test if ask still fails after a long time.
 func (p *server) until(ask func() error) {
 	p.t.Helper()
 	deadline := time.After(90 * time.Second)
@@ -254,7 +254,7 @@ func (p *server) get(path string, query url.Values, into any) error {
 	return servertest.AskPrometheus(p.t.Context(), p.url, path, query, into)
 }
 
-// any is an error unless the expression has a value that is a number.
+// any returns an error unless the expression has a value that is a number.
 func (p *server) any(expr string) error {
 	var found struct {
 		Data struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Which layouts of Redis lead a duplicate to its original; a retry is led there by all of them.
+// Only some layouts of Redis link a duplicate to its original. All of them link a retry.
 func TestLinksOfLayouts(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
 	defer func() { _ = client.Close() }()

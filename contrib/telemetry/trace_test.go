@@ -64,7 +64,7 @@ func (p *process) do(fn func(context.Context) (string, error),
 func succeeds(context.Context) (string, error) { return "ch_1", nil }
 func fails(context.Context) (string, error)    { return "", errSecret }
 
-// whole are the spans of calls, in their order. It insists that every span has ended.
+// whole returns the spans of calls, in their order, and requires that every span has ended.
 func (p *process) whole() []sdktrace.ReadOnlySpan {
 	p.t.Helper()
 	started, ended := len(p.spans.Started()), len(p.spans.Ended())
@@ -283,7 +283,7 @@ func TestLabelsOfOthers(t *testing.T) {
 	}
 }
 
-// A caller who wants a key that has no attempt yet gets no other.
+// A caller with OnlyNew does not get a key that already has an attempt.
 func TestOnlyNewOfTheCallerIsKept(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	_, _ = p.do(fails)

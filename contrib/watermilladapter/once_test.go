@@ -183,8 +183,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestInFlight: a copy whose first one is at work elsewhere is not acknowledged, and has its effect
-// when that has given up.
+// TestInFlight: a copy of a message that is running elsewhere is not acknowledged. It has its
+// effect when the other attempt has given up.
 func TestInFlight(t *testing.T) {
 	store := dedup.Memory(100)
 	once := middlewareOf(t, deduper(t, store), watermilladapter.Config{Scope: scoped})
@@ -298,7 +298,7 @@ func TestContext(t *testing.T) {
 	assert.True(t, before == m.Context(), "the message has the attempt's context still")
 }
 
-// TestRepository: one of many is told that a key is new, in all Deduplicators of a scope.
+// TestRepository: only one of many callers finds a key new, over all Deduplicators of a scope.
 func TestRepository(t *testing.T) {
 	store := dedup.Memory(100)
 	var first, again sync.Map
@@ -337,8 +337,8 @@ func TestRepository(t *testing.T) {
 	assert.Error(t, err, "when the store cannot be asked: %v", dup)
 }
 
-// TestDeduplicatorLoses shows why Once is there: watermill's Deduplicator drops what its handler
-// has failed on.
+// TestDeduplicatorLoses shows why Once is there: watermill's Deduplicator drops a message whose
+// handler has failed.
 func TestDeduplicatorLoses(t *testing.T) {
 	repo, err := watermilladapter.Repository(deduper(t, dedup.Memory(100)), "")
 	require.NoError(t, err)

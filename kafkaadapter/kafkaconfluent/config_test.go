@@ -23,7 +23,7 @@ func wantInput(t *testing.T, err error, field string) {
 	}
 }
 
-// A setting that cannot be meant, or would lose messages, is refused by its name before the member
+// Run refuses a setting that makes no sense or would lose messages, and names it, before the member
 // joins.
 func TestBadConfig(t *testing.T) {
 	r := newRig(t, 1)
@@ -110,7 +110,7 @@ func TestAllowSkip(t *testing.T) {
 	leave := r.join(cfg, kafka.ConfigMap{"auto.offset.reset": "latest"})
 	<-started
 	n := 0
-	r.eventually(func() (bool, string) { // the end may be asked for after some of them
+	r.eventually(func() (bool, string) { // the client may look up the end after some of these
 		r.produce(0, 100+n, 1)
 		n++
 		return r.totalEffects() > 0, "nothing arrives"

@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A broker learns of a new topic later than another one. The driver asks the one, and the member
-// that assigns partitions asks the other one, and assigns none. librdkafka alone never assigns them
-// then: when it finds the partitions later, the driver's question has made them known before.
+// One broker learns of a new topic later than another. The driver asks the broker that knows it.
+// The member that assigns partitions asks the other one, and assigns none. librdkafka alone never
+// assigns them: when it finds them later, it knows them already from the driver's question.
 func TestTopicThatOneBrokerDoesNotKnowYet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

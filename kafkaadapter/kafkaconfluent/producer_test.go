@@ -46,7 +46,7 @@ func TestBadProducer(t *testing.T) {
 	wantInput(t, err, "Producer")
 }
 
-// A letter that is not delivered is an error, and whoever does not wait is not held up.
+// Send returns an error for a letter that is not delivered, and does not wait once ctx has ended.
 func TestLetterIsNotDelivered(t *testing.T) {
 	r := newRig(t, 1)
 	require.NoError(t, r.cluster.CreateTopic("dead", 1, nil))

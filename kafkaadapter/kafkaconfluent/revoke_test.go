@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// A member that the group gives up while it drains hears of it by the answer to a commit: the rest
-// of its handlers is canceled, and the next owner has their effects once.
+// A member that loses its membership while it drains learns that from the answer to a commit. The
+// rest of its handlers is canceled, and the next owner has their effects once.
 func TestLostWhileDraining(t *testing.T) {
 	r := newRig(t, 1)
 	first, inside, causes := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -52,7 +52,7 @@ func TestLostWhileDraining(t *testing.T) {
 				return nil, nil, false
 			}
 			switch beats++; beats {
-			case 1: // by this one it hears of the rebalance, and begins to drain
+			case 1: // its answer announces the rebalance: the member begins to drain
 				return nil, nil, false
 			case 2:
 				close(lost)
@@ -77,8 +77,8 @@ func TestLostWhileDraining(t *testing.T) {
 	r.once(2)
 }
 
-// An error that librdkafka does not say to get over ends the session: it may skip what it could not
-// read.
+// An error ends the session unless librdkafka says that it recovers from it: librdkafka may skip
+// messages that it could not read.
 func TestErrorsOfTheClient(t *testing.T) {
 	for code, ends := range map[kafka.ErrorCode]bool{
 		kafka.ErrTransport: false, kafka.ErrAllBrokersDown: false,

@@ -40,7 +40,7 @@ func newSuiteMember(m drivertest.Member) (drivertest.Consumer, error) {
 		all["partition.assignment.strategy"] = "cooperative-sticky"
 	}
 	if m.Mode != drivertest.ServerSide {
-		// a member that is unknown joins as another one, and the brokers wait for the first
+		// an unknown member joins under a new id, and the brokers wait for the old one
 		all["session.timeout.ms"] = int(min(m.Session, 6*time.Second).Milliseconds())
 		all["heartbeat.interval.ms"] = 100
 	}

@@ -16,8 +16,7 @@ import (
 )
 
 // A partition that is being paused holds the lock of its backpressure while it asks the client to
-// pause it. Whoever reads the progress meanwhile must not wait for that lock with the engine's lock
-// in hand.
+// pause it. Progress must not hold the engine's lock while it waits for that lock.
 func TestProgressDuringPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := engineOf(t, func(c *kafkaadapter.Config) {
@@ -39,7 +38,7 @@ func TestProgressDuringPause(t *testing.T) {
 			Halt: func() {}, Pause: func(bool) {
 				paused.Add(1)
 				go e.Progress()
-				for range 1000 { // it has begun
+				for range 1000 { // until Progress has begun
 					runtime.Gosched()
 				}
 				// On a busy machine the goroutine that has the lock may be off its processor for

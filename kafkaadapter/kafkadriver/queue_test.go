@@ -25,8 +25,8 @@ func queuedItems(q *queued, keys string) []*item {
 	return items
 }
 
-// A message that waits takes the claims of all that are behind it in its queue, wherever they are
-// among the others, and of no other.
+// takeBehind takes the claims of all messages behind head in its queue, wherever they are among the
+// others, and no other claims.
 func TestTakeBehind(t *testing.T) {
 	var q queued
 	items := queuedItems(&q, "abaabcab")
@@ -71,8 +71,8 @@ func TestQueuedLeaveInAnyOrder(t *testing.T) {
 	}
 }
 
-// The claimer is woken as soon as there is room, and gives up when the messages in the queue do
-// not become fewer, whatever comes and goes.
+// room returns true as soon as there is room. It returns false when the number of messages in the
+// queue does not fall, whichever messages come and go.
 func TestRoomInTheQueue(t *testing.T) {
 	const limit, patience = 2, 250 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

@@ -120,7 +120,7 @@ func testLogCut(t *testing.T, log *cutLog, refused, unclaimed bool, want int64) 
 	assert.Len(t, told, 1)
 }
 
-// A client that does not begin such a partition has Recheck look at those that were refused.
+// A driver whose client does not begin such a partition calls Recheck for the refused partitions.
 func TestRecheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, err := engineOf(t, nil)

@@ -37,8 +37,8 @@ func TestEpochs(t *testing.T) {
 	assert.Len(t, e, 1, "epochs that are kept")
 }
 
-// A partition that has been given up is not in a commit any more, also one that was asked for
-// before. Nor is one of another membership.
+// keep removes a partition that was given up from a commit, even from one that was built before.
+// It refuses a commit of another member id.
 func TestCommitsOfWhatIsGone(t *testing.T) {
 	request := func(member string) *kmsg.OffsetCommitRequest {
 		r := kmsg.NewPtrOffsetCommitRequest()

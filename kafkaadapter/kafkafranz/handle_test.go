@@ -37,7 +37,7 @@ func TestBadProducer(t *testing.T) {
 	}
 }
 
-// Where brokers do not tell a topic's UUID, nothing runs that depends on it.
+// If brokers do not say a topic's UUID, a consumer with Positions or a RangeHandler runs nothing.
 func TestTopicWithoutUUID(t *testing.T) {
 	older := kversion.Stable()
 	older.SetMaxKeyVersion(int16(kmsg.Fetch), 12)

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// reports is what hooks got as labels.
+// reports records the labels that hooks get.
 type reports struct {
 	mu    sync.Mutex
 	notes []string
@@ -53,7 +53,7 @@ func onceBroken() kafkaadapter.Handler {
 	}
 }
 
-// first is the label of the first message, second that of the other one with its id.
+// first is Config.Label: it returns "first" for offset 0, and "second" for the duplicate.
 func first(m *kafkaadapter.Message) string {
 	if m.Offset == 0 {
 		return "first"

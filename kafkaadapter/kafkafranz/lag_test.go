@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// commitAt is what a consumer's commit leaves.
+// commitAt commits an offset as a consumer does.
 func (r *rig) commitAt(partition int32, offset int64) {
 	r.t.Helper()
 	q := question{client: r.client, ids: map[string][16]byte{},
@@ -45,7 +45,7 @@ func (r *rig) wantLag(what string, want time.Duration) {
 	assert.LessOrEqual(r.t, got[orders], want+time.Minute, what)
 }
 
-// How old is what the group has not read.
+// Lags returns the age of the oldest message that the group has not read.
 func TestLags(t *testing.T) {
 	r := newRig(t, 3)
 	r.wantLag("of an empty topic", 0)
@@ -58,7 +58,7 @@ func TestLags(t *testing.T) {
 		}
 		require.NoError(t, r.client.ProduceSync(t.Context(), all...).FirstErr())
 	}
-	send(0, 5*time.Hour, 4*time.Hour, 3*time.Hour) // one batch: the next message is in its midst
+	send(0, 5*time.Hour, 4*time.Hour, 3*time.Hour) // one batch: the next one is inside it
 	send(1, 2*time.Hour)
 	r.wantLag("nothing is committed", 5*time.Hour)
 	r.commitAt(0, 1)

@@ -29,7 +29,7 @@ func notOwned(context.Context, kafkaadapter.Assigned) (kafkaadapter.Ownership, e
 	return nil, errCut
 }
 
-// A configuration that cannot be meant is refused with the field's name.
+// A configuration that makes no sense is refused with the field's name.
 func TestBadConfig(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10),
 		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
@@ -71,8 +71,7 @@ func TestBadConfig(t *testing.T) {
 	require.NoError(t, err, "the defaults")
 }
 
-// Options under which messages would be lost are refused by their names, before the group
-// hears of this member.
+// Options under which messages would be lost are refused by their names, before the member joins.
 func TestBadOptions(t *testing.T) {
 	r := newRig(t, 1)
 	run := func(ctx context.Context, opts ...kgo.Opt) error {
@@ -115,7 +114,7 @@ func TestBadOptions(t *testing.T) {
 	assert.Zero(t, r.noted("assigned"), "partitions that the observer was told of")
 }
 
-// Options that skip messages are allowed to those who say so.
+// Options that skip messages are allowed with Allow.Skip.
 func TestAllowSkip(t *testing.T) {
 	r := newRig(t, 1)
 	r.produce(0, 0, 5)
@@ -126,7 +125,7 @@ func TestAllowSkip(t *testing.T) {
 	}, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()))
 	<-started
 	n := 0
-	r.eventually(func() (bool, string) { // the end may be asked for after some of them
+	r.eventually(func() (bool, string) { // the client may look up the end after some of these
 		r.produce(0, 100+n, 1)
 		n++
 		return r.totalEffects() > 0, "nothing arrives"

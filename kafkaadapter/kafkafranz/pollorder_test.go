@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// An assignment ends the poll under way, waits until its records are handed over, and no
-// other poll begins before it is done.
+// between ends the poll under way, and waits until that poll has handed over its records. No other
+// poll begins before between has returned.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := newPollOrder()
@@ -31,7 +31,7 @@ func TestTurn(t *testing.T) {
 		})
 		<-polled
 		assert.Equal(t, []string{"handed over", "assigned", "polled"}, events)
-		order.between(func() { events = append(events, "again") }) // nobody polls
+		order.between(func() { events = append(events, "again") }) // no poll is under way
 		assert.Len(t, events, 4)
 	})
 }

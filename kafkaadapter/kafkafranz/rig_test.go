@@ -87,7 +87,7 @@ func (r *rig) produce(partition int32, from, n int) {
 	r.send(records...)
 }
 
-// send produces records; those without an id are nobody's to look for.
+// send produces records. It notes the ids of those of orders, by their positions.
 func (r *rig) send(records ...*kgo.Record) {
 	r.t.Helper()
 	r.mu.Lock()

@@ -116,7 +116,7 @@ func (r *shareRig) acknowledging(partition int32, first, last int64, types []int
 	}
 }
 
-// allAccepted waits until everything is, or a lock of renewing has lapsed.
+// allAccepted waits until every message is accepted, or a lock of renewing has lapsed.
 func (r *shareRig) allAccepted() {
 	r.t.Helper()
 	r.eventually(func() (bool, string) {
@@ -176,9 +176,9 @@ func (r *shareRig) shareConfig(l *link, handle kafkaadapter.Handler) shareConfig
 	return c
 }
 
-// renewing plays a story whose locks are renewed, with as many deliveries as messages. A machine
-// that stands still for as long as a lock lasts has it lapse, as it should: then the story is
-// played once more, with longer ones.
+// renewing runs a story in which every lock is renewed, so that each message is delivered once. If
+// the machine is stopped for as long as a lock lasts, the lock lapses, as it should. Then renewing
+// runs the story again with longer locks.
 func renewing(t *testing.T, deliveries, messages int, story func(t *testing.T, r *shareRig)) {
 	t.Helper()
 	for lock := time.Second; ; lock *= 4 {

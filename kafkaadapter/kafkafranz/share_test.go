@@ -50,7 +50,7 @@ func TestShareOnce(t *testing.T) {
 	assert.GreaterOrEqual(t, r.noted("skipped"), 100, "duplicates that were skipped")
 }
 
-// A handler may outlast the lock: it is renewed.
+// A handler may take longer than the lock lasts, because the lock is renewed.
 func TestShareRenews(t *testing.T) {
 	renewing(t, 5, 3, func(t *testing.T, r *shareRig) {
 		r.produce(0, 0, 3)
@@ -67,8 +67,8 @@ func TestShareRenews(t *testing.T) {
 	})
 }
 
-// Where locks cannot be renewed they lapse: the copy finds the message in flight, and later
-// done; the acknowledgement that comes late is refused, and told.
+// Locks that cannot be renewed lapse. The redelivered message is found in flight, and later done.
+// The broker refuses the late acknowledgement, and the member reports that.
 func TestShareLateAck(t *testing.T) {
 	r := newShareRig(t, 1, time.Second, 50)
 	r.produce(0, 0, 1)
@@ -160,7 +160,7 @@ func TestSharePermanentAfterTheTimeoutIsNotBelieved(t *testing.T) {
 	assert.Empty(t, reasons, "parked")
 }
 
-// Without Park a failing message is kept from its last delivery, for as long as it takes.
+// Without Park a member keeps a failing message, and retries it until it succeeds.
 func TestShareKeepsTrying(t *testing.T) {
 	renewing(t, 2, 2, func(_ *testing.T, r *shareRig) {
 		r.produce(0, 0, 2)
@@ -202,7 +202,7 @@ func TestShareUnprocessable(t *testing.T) {
 	r.once(3)
 }
 
-// A message whose process died with its second last delivery is not tried with the last one.
+// If a process dies during the second last delivery, the last one parks the message without a run.
 func TestShareLastDelivery(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 2)
 	r.lease = 3 * time.Second // of the dead
@@ -222,7 +222,7 @@ func TestShareLastDelivery(t *testing.T) {
 	assert.ErrorIs(t, reasons["evt_000000"], kafkaadapter.ErrAttempts)
 }
 
-// While the store is away nothing runs, is accepted, or uses a delivery up.
+// While the store is away, no message runs, is accepted, or uses up a delivery.
 func TestShareOutage(t *testing.T) {
 	renewing(t, 2, 20, func(t *testing.T, r *shareRig) {
 		m := r.share(nil, func(c *shareConfig) { c.Deliveries = 2 })
@@ -244,10 +244,10 @@ func TestShareOutage(t *testing.T) {
 	})
 }
 
-// An effect whose record cannot be confirmed is not accepted, and told.
+// A message whose record cannot be confirmed is not accepted, and Unrecorded is called.
 func TestShareUnrecorded(t *testing.T) {
 	renewing(t, 2, 1, func(t *testing.T, r *shareRig) {
-		r.lease = time.Second // it is told when this is over
+		r.lease = time.Second // Unrecorded is called when it is over
 		r.produce(0, 0, 1)
 		var m *member
 		started := make(chan struct{})
@@ -273,14 +273,14 @@ func TestShareUnrecorded(t *testing.T) {
 	})
 }
 
-// The end of Run releases what is not finished: what did not begin has not been tried.
+// When Run ends, it releases unfinished messages. Those that did not begin count no attempt.
 func TestShareShutdown(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 5)
 	r.produce(0, 0, 10)
 	var held, late atomic.Int32
 	leaving := make(chan struct{})
 	a := r.share(func(ctx context.Context, m *kafkaadapter.Message) error {
-		if held.Add(1) == 1 { // lands in the drain
+		if held.Add(1) == 1 { // succeeds during the drain
 			<-leaving
 			return nil
 		}
@@ -318,8 +318,8 @@ func TestShareNoDecision(t *testing.T) {
 	assert.Equal(t, 1, r.noted("release"))
 }
 
-// A configuration that cannot be meant is refused with the field's name, and so are options, and
-// what a share group has no use for.
+// A bad configuration is refused with the field's name. So are bad options, and settings that a
+// share group does not support.
 func TestShareBadConfig(t *testing.T) {
 	r := newShareRig(t, 1, time.Second, 5)
 	good := r.shareConfig(&link{Store: r.store}, nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// quiet consumes until the test ends, and returns what the group's errors and the ids of the
-// messages are sent to.
+// quiet consumes until the test ends. It sends the group's errors to reports, and the ids of the
+// messages to ids.
 func quiet(t *testing.T, share bool, brokers []string) (reports chan error, ids chan string) {
 	t.Helper()
 	reports, ids = make(chan error, 100), make(chan string, 100)
@@ -56,7 +56,7 @@ func quiet(t *testing.T, share bool, brokers []string) (reports chan error, ids 
 	return reports, ids
 }
 
-// next returns the next report that is wanted.
+// next returns the next report that is a want; it skips the others.
 func next(t *testing.T, reports chan error, want error) error {
 	t.Helper()
 	patience := time.After(time.Minute)
@@ -72,7 +72,7 @@ func next(t *testing.T, reports chan error, want error) error {
 	}
 }
 
-// kgo retries a connection that is refused without a word. The consumer reports it.
+// kgo retries a refused connection and reports nothing. So the consumer reports it.
 func TestUnreachableBrokersAreReported(t *testing.T) {
 	for name, share := range map[string]bool{"group": false, "share group": true} {
 		t.Run(name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestMissingTopicIsReported(t *testing.T) {
 	}
 }
 
-// A topic that the client has found before is the business of other checks; one that it has not
-// found is reported after ten looks in a row.
+// Other checks report a missing topic that the client has found before. A topic that it never found
+// is reported after ten failed looks in a row.
 func TestOnlyUnseenTopicsAreReported(t *testing.T) {
 	var told []error
 	w := newTopicWatch(nil, nil, func(err error) { told = append(told, err) })
@@ -136,7 +136,7 @@ func TestOnlyUnseenTopicsAreReported(t *testing.T) {
 	assert.Len(t, told, 1)
 }
 
-// A client whose regular expression has found nothing asks for no topic, rather than for all.
+// If a client's regular expression has found no topics, lookUp asks for none instead of all.
 func TestLookWithoutTopics(t *testing.T) {
 	r := newRig(t, 1)
 	answer, err := lookUp(t.Context(), r.client, nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// byName has the client commit as brokers before Apache Kafka 4.2 have it: to whatever topic has
-// the name.
+// byName makes the client commit as with brokers before Apache Kafka 4.2: for the topic that has
+// the name when the commit arrives.
 func byName() kgo.Opt {
 	versions := kversion.Stable()
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), 9)
@@ -24,8 +24,8 @@ func byName() kgo.Opt {
 	return kgo.MaxVersions(versions)
 }
 
-// Where topics cannot be looked up the client joins again: to begin at an offset without a look
-// could skip messages.
+// If topics cannot be looked up, the client joins again: it could skip messages if it began at an
+// offset that was not checked.
 func TestOffsetsAreNotTrustedWithoutALook(t *testing.T) {
 	stamped := kafkadriver.Stamp(kafkadriver.TopicID([16]byte{1}))
 	answer := kmsg.NewPtrOffsetFetchResponse()

@@ -91,7 +91,7 @@ func suiteDriver() drivertest.Driver {
 // The driver keeps what every driver promises.
 func TestDriver(t *testing.T) { drivertest.Run(t, suiteDriver()) }
 
-// So it does where commits name topics by name.
+// The driver also keeps it when commits name topics by their names.
 func TestDriverByName(t *testing.T) {
 	d := suiteDriver()
 	d.New = func(m drivertest.Member) (drivertest.Consumer, error) {

@@ -22,8 +22,8 @@ func unconnected(t *testing.T) *kgo.Client {
 	return client
 }
 
-// A topic is another one when its UUID is. A look that has none says nothing, and that brokers know
-// none is told once.
+// A topic with another UUID is another topic. A failed look does not count. Brokers that give a
+// topic no UUID are reported once.
 func TestTopicsAreComparedByUUID(t *testing.T) {
 	var told []error
 	w := newTopicWatch(nil, nil, func(err error) { told = append(told, err) })
@@ -39,7 +39,7 @@ func TestTopicsAreComparedByUUID(t *testing.T) {
 	assert.Len(t, told, 1)
 }
 
-// A topic of a share group is deleted when two looks in a row do not find it, if it was there.
+// A share group takes a topic for deleted if it was there before, and two looks in a row miss it.
 func TestTopicOfShareGroupIsDeleted(t *testing.T) {
 	missing := error(kerr.UnknownTopicOrPartition)
 	for _, share := range []bool{true, false} {
@@ -56,8 +56,8 @@ func TestTopicOfShareGroupIsDeleted(t *testing.T) {
 	}
 }
 
-// A topic may be unknown for three seconds of a series; a second series begins ten seconds after
-// the last error of the first.
+// persists returns true when errors about a topic have lasted for three seconds. After ten seconds
+// without such an error it counts anew.
 func TestUnknownTopicPersists(t *testing.T) {
 	var u unknownTopics
 	now := time.Unix(1e9, 0)
@@ -70,8 +70,8 @@ func TestUnknownTopicPersists(t *testing.T) {
 	assert.True(t, u.persists(orders, again.Add(topicPatience)))
 }
 
-// A partition that fails is not fetched for a while, also when it is told twice, or has asked to be
-// paused meanwhile; and is fetched again after a second at the latest.
+// A partition that fails is not fetched for a while, even if rest is called twice or the partition
+// is to be paused meanwhile. It is fetched again after a second at the latest.
 func TestPartitionThatFailsRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, err := kafkadriver.New("kafkafranz", group, kafkaadapter.Config{
@@ -116,8 +116,8 @@ func TestPartitionThatFailsRests(t *testing.T) {
 	})
 }
 
-// Before OffsetCommit version 10 a commit would be taken for the topic that has the name now:
-// nothing of a topic that is gone is committed any more.
+// Before version 10 an OffsetCommit is for the topic that has the name now. So no offset of a topic
+// that is gone is committed any more.
 func TestNothingIsDueForATopicThatIsGone(t *testing.T) {
 	for name, end := range map[string]func(*session){
 		"another UUID": func(s *session) { s.topicGone(orders) },

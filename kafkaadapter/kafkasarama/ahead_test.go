@@ -16,12 +16,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// A backlog is not claimed as fast as it is fetched: what waits for its turn is renewed
-// all the time, and thousands of renewals leave the store no time for completions. It
-// was found with 20,000 messages, a lease of 2 s and six partitions, which stood still.
+// A backlog is not claimed as fast as it is fetched: all claims that wait must be renewed, and
+// thousands of renewals leave the store no time for completions. With 20,000 messages, a lease of
+// 2 s and six partitions nothing was completed any more.
 func TestClaimsAheadAreBounded(t *testing.T) {
 	const messages, ahead, batch, workers = 2000, 64, 32, 8
-	var blocked chan struct{} // made inside the bubble: time stands still for others
+	var blocked chan struct{} // made inside the bubble: with another one fake time stops
 	handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
 		select {
 		case <-blocked:
@@ -85,7 +85,7 @@ func TestFullBacklogOfOneKeyDoesNotStopOthers(t *testing.T) {
 	})
 }
 
-// Nor does it while others are in flight elsewhere, and are asked about all the time.
+// The same, while other messages are in flight elsewhere and are claimed again all the time.
 func TestFullBacklogAmongPollsDoesNotStopOthers(t *testing.T) {
 	const ahead = 16
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
@@ -117,7 +117,7 @@ func TestFullBacklogAmongPollsDoesNotStopOthers(t *testing.T) {
 	})
 }
 
-// Nor while others fail, are claimed again, and leave the queue again and again.
+// The same, while other messages fail, are claimed again, and leave the queue again and again.
 func TestFullBacklogAmongRetriesDoesNotStopOthers(t *testing.T) {
 	const ahead = 16
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
@@ -146,13 +146,13 @@ func TestFullBacklogAmongRetriesDoesNotStopOthers(t *testing.T) {
 	})
 }
 
-// Two partitions whose queues hold what the other one waits for: the claims behind a
-// waiting message are given back, or both would wait forever.
-// Where giving back fails, they are not renewed any more.
+// Each of two queues waits for a message that the other one has claimed. The claims behind a
+// waiting message are given back, or both would wait forever. If giving back fails, these claims
+// are not renewed any more.
 func TestQueuesDoNotWaitForEachOther(t *testing.T) {
 	for _, c := range []struct {
 		order kafkaadapter.Order
-		lost  bool // what is given back does not arrive
+		lost  bool // releases do not reach the store
 	}{{kafkaadapter.ByKey, false}, {kafkaadapter.ByPartition, false}, {kafkaadapter.ByKey, true}} {
 		inBubble(t, 1, nil, func(_ *rig, cfg *kafkaadapter.Config) {
 			cfg.Order = c.order

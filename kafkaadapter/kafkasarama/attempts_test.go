@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// parking keeps why messages were parked.
+// parking has the reason for each message that was parked, by id.
 type parking map[string]error
 
 func (p parking) park(_ context.Context, m *kafkaadapter.Message, reason error) error {
@@ -23,18 +23,18 @@ func (p parking) park(_ context.Context, m *kafkaadapter.Message, reason error) 
 	return nil
 }
 
-// want requires that one message alone was parked, and for which reason.
+// want requires that only the message id was parked, for this reason.
 func (p parking) want(t *testing.T, id string, reason error) {
 	t.Helper()
 	assert.Len(t, p, 1)
 	assert.ErrorIs(t, p[id], reason)
 }
 
-// capped is a consumer with a cap and a place for what reaches it.
+// capped limits the attempts of a consumer, and parks messages that reach the limit.
 func capped(parked parking, limit int) func(*rig, *kafkaadapter.Config) {
 	return func(r *rig, c *kafkaadapter.Config) {
 		c.Attempts.Max, c.Park = limit, parked.park
-		r.group.finished = nil // what is given up on is not on record
+		r.group.finished = nil // a message that was given up is not on record as done
 	}
 }
 
@@ -49,7 +49,7 @@ func failing(ids ...string) kafkaadapter.Handler {
 	}
 }
 
-// attempts is what the store has counted.
+// attempts returns how many attempts the store has counted.
 func (r *rig) attempts(id string) int {
 	r.t.Helper()
 	rec, err := r.dedup.Lookup(context.Background(), id, scoped)
@@ -88,8 +88,8 @@ func TestMaxAttemptsStopsWithoutPark(t *testing.T) {
 	})
 }
 
-// A handler that kills its process is counted too: whoever claims it once more does not
-// run it.
+// An attempt that kills its process is counted, too. When the limit is reached, the next process
+// does not run the message.
 func TestMaxAttemptsCountsProcessesThatDied(t *testing.T) {
 	for _, deaths := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(deaths), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestMaxAttemptsCountsProcessesThatDied(t *testing.T) {
 // A message that waits for its turn, through any number of rebalances, has not been tried.
 func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 	parked := parking{}
-	var free chan struct{} // of the bubble
+	var free chan struct{} // made in the bubble
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.ID != "slow" {
 			assert.Equal(t, 1, m.Attempt, m.ID+" runs for the first time")
@@ -128,7 +128,7 @@ func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 		select {
 		case <-free:
 			return nil
-		case <-ctx.Done(): // the drain's end: by no fault of the message
+		case <-ctx.Done(): // the drain has ended; the message is not at fault
 			return ctx.Err()
 		}
 	}
@@ -153,8 +153,8 @@ func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 	})
 }
 
-// The last attempt has called MarkIrreversible: giving up on it must not say "failed", for nobody
-// knows. The next one who is able to will ask.
+// If the last attempt has called MarkIrreversible, giving up must not record it as failed, because
+// nobody knows. The next claimer with a resolver asks.
 func TestGivingUpLeavesMarkIrreversibleUncertain(t *testing.T) {
 	parked := parking{}
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
@@ -175,7 +175,7 @@ func TestGivingUpLeavesMarkIrreversibleUncertain(t *testing.T) {
 	})
 }
 
-// A message that runs although it is done, in Observe mode, does so under somebody else's count.
+// In Observe mode a message that is done runs, although other processes have used up its attempts.
 func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 	parked := parking{}
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -198,7 +198,7 @@ func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 	})
 }
 
-// In flight elsewhere forever: put aside, so that the partition continues.
+// A message that stays in flight elsewhere is parked, so that its partition continues.
 func TestBusyTimeout(t *testing.T) {
 	parked := parking{}
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -210,7 +210,7 @@ func TestBusyTimeout(t *testing.T) {
 		r.group.add(message("x", "k"), message("y", "k"))
 		r.after(4 * time.Minute)
 		r.wantCommitted(0)
-		r.outage() // that nobody answers is not "in flight elsewhere"
+		r.outage() // the time of an outage does not count
 		r.after(2 * time.Second)
 		r.heal()
 		r.after(4 * time.Minute)
@@ -224,10 +224,11 @@ func TestBusyTimeout(t *testing.T) {
 	})
 }
 
-// endsDoubted is when the first two batches of ends are known to be in doubt.
+// endsDoubted is the time after which the first two batches of completions are known to be in
+// doubt.
 const endsDoubted = 2500 * time.Millisecond
 
-// finishFails is a store that grants claims and records nothing.
+// finishFails drops completions: the store grants claims and records nothing.
 func finishFails(call deduptest.Call) deduptest.Fault {
 	if call.Op == deduptest.OpFinish {
 		return deduptest.Fault{Kind: deduptest.DropRequest}

@@ -43,7 +43,7 @@ func (b *batches) handle(ctx context.Context, ms []*kafkaadapter.Message) []erro
 	return b.fail(ctx, ms)
 }
 
-// withBatches makes a consumer of it.
+// withBatches makes b the handler of a consumer.
 func withBatches(b *batches) func(*rig, *kafkaadapter.Config) {
 	return func(_ *rig, c *kafkaadapter.Config) {
 		b.runs = map[string]int{}
@@ -116,7 +116,7 @@ func isolatesPoison(t *testing.T, order kafkaadapter.Order) {
 	})
 }
 
-// Errors of messages are their own.
+// Each message of a batch has an error of its own.
 func TestBatchHandlerAnswersPerMessage(t *testing.T) {
 	parked := parking{}
 	b := &batches{}
@@ -144,7 +144,7 @@ func TestBatchHandlerAnswersPerMessage(t *testing.T) {
 	})
 }
 
-// A mistake of a batch handler is a failure of all, and never done.
+// After a mistake of a batch handler all messages of the batch have failed, and none is done.
 func TestBatchHandlerMistakes(t *testing.T) {
 	for name, mistake := range map[string]func(ms []*kafkaadapter.Message) []error{
 		"panic":    func([]*kafkaadapter.Message) []error { panic("batch") },
@@ -175,8 +175,8 @@ func TestBatchHandlerMistakes(t *testing.T) {
 	}
 }
 
-// When one claim of the batch is lost its context ends: a transaction for all of them must
-// not be committed then.
+// When one claim of a batch is lost, the context of the batch ends: a transaction for all its
+// messages must not be committed then.
 func TestBatchContextEndsWithAnyClaim(t *testing.T) {
 	var cause error
 	b := &batches{fail: func(ctx context.Context, ms []*kafkaadapter.Message) []error {
@@ -190,7 +190,7 @@ func TestBatchContextEndsWithAnyClaim(t *testing.T) {
 	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
 		r.group.add(ids(3)...)
 		r.after(time.Second)
-		// an operator's word
+		// an operator marks one message as done
 		_, err := r.otherProcess().Mark(context.Background(), "id1", scoped)
 		require.NoError(r.t, err)
 		r.after(3 * lease)
@@ -200,7 +200,7 @@ func TestBatchContextEndsWithAnyClaim(t *testing.T) {
 	})
 }
 
-// The composition with SQL: nothing is claimed, and a batch is one transaction.
+// With SQL nothing is claimed, and a batch is one transaction.
 func TestBatchHandlerUnclaimed(t *testing.T) {
 	b := &batches{}
 	b.fail = func(_ context.Context, ms []*kafkaadapter.Message) []error {
@@ -224,8 +224,8 @@ func TestBatchHandlerUnclaimed(t *testing.T) {
 	})
 }
 
-// A message that waits, for another process or to be asked about, holds up those of its key
-// in a batch, too.
+// A message that waits for another process, or for the store's answer, holds up the messages of
+// its key in a batch, too.
 func TestBatchHandlerKeepsOrderBehindWhatWaits(t *testing.T) {
 	for name, order := range map[string]kafkaadapter.Order{"by key": kafkaadapter.ByKey,
 		"by partition": kafkaadapter.ByPartition} {
@@ -237,7 +237,7 @@ func TestBatchHandlerKeepsOrderBehindWhatWaits(t *testing.T) {
 			}, func(r *rig) {
 				elsewhere := r.claimElsewhere(r.otherProcess(), "a0")
 				r.group.add(message("a0", "a"), message("a1", "a"), message("a2", "a"))
-				r.after(5 * time.Second) // what was claimed behind it is given back
+				r.after(5 * time.Second) // the claims behind it are given back
 				b.wantRuns(t, map[string]int{"a1": 0, "a2": 0})
 				require.NoError(t, elsewhere.Release(context.Background()))
 				r.group.add(message("a3", "a")) // and this one is claimed ahead of its turn
@@ -252,8 +252,8 @@ func TestBatchHandlerKeepsOrderBehindWhatWaits(t *testing.T) {
 	}
 }
 
-// A batch handler ends its goroutine while another message of its turn is being asked
-// about: that one is settled by whoever asks, and by nobody else.
+// A batch handler ends its goroutine while the store is asked about another message of the batch.
+// Only the goroutine that asks settles that message.
 func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
 	b := &batches{fail: func(context.Context, []*kafkaadapter.Message) []error {
 		runtime.Goexit()
@@ -277,9 +277,9 @@ func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
 	})
 }
 
-// A turn of many that outlives its partition begins nothing any more. A dead-letter topic is down,
-// so the letter at the head of the turn gives back the claim behind it, and the store takes longer
-// for that than the partition has.
+// A batch that outlasts its partition begins no message. The dead-letter topic is down, so the
+// letter at the head of the batch gives back the claim behind it. The store takes longer for that
+// than the drain of the partition lasts.
 func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
 	b := &batches{}
 	var giving atomic.Bool

@@ -35,8 +35,8 @@ func TestDuplicateIsSkipped(t *testing.T) {
 	})
 }
 
-// The same id twice in a batch runs once: the second is in flight as long as the first
-// one runs, and then a duplicate. Its own key and the first one's make no difference.
+// The same id twice in a batch runs once: the second message is in flight as long as the first one
+// runs, and then a duplicate. Their Kafka keys make no difference.
 func TestSameIDTwiceInABatch(t *testing.T) {
 	for _, keys := range [][2]string{{"a", "a"}, {"a", "b"}, {"", ""}} {
 		t.Run(keys[0]+"-"+keys[1], func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestInFlightElsewhereIsNotDone(t *testing.T) {
 	})
 }
 
-// Its owner dies: the message is taken over when the lease has lapsed, and not before.
+// When its owner dies, a message is taken over after the lease has lapsed, and not before.
 func TestDeadOwnerIsTakenOver(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
 		r.claimElsewhere(r.otherProcess(), "x")
@@ -99,8 +99,8 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 	})
 }
 
-// A Deduper that waits for keys in flight must not do so on a worker: the owner of the
-// key may be queueing for it.
+// A Deduper that waits for a key in flight must not hold a worker: the owner of the key may be
+// waiting for that worker.
 func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
 	handler := func(context.Context, *kafkaadapter.Message) error {
 		<-time.After(time.Second)
@@ -153,8 +153,8 @@ func TestStoreOutageFailsClosed(t *testing.T) {
 	})
 }
 
-// One item of a batch that the store cannot tell about holds up the batch, not more: the
-// others are not asked about twice, and run once.
+// If the store does not answer for one item of a batch, the batch waits. Only that item is claimed
+// again, and each message runs once.
 func TestUnknownItemIsAskedAgain(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
 		r.store.SetPlan(func(c deduptest.Call) deduptest.Fault {
@@ -172,9 +172,9 @@ func TestUnknownItemIsAskedAgain(t *testing.T) {
 	})
 }
 
-// The outage begins while a handler runs: its effect cannot be recorded, so the message
-// is not marked on its word. The store decides later: when it grants the message
-// once more, nobody else has run it since, and the effect that happened here is recorded.
+// The outage begins while a handler runs. Its effect cannot be recorded, so the message is not
+// marked. The store decides later: if it grants the message again, nobody else has run it since,
+// and the effect that happened here is recorded.
 func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
 	handler := func(context.Context, *kafkaadapter.Message) error {
 		<-time.After(2 * time.Second)
@@ -194,14 +194,14 @@ func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
 	})
 }
 
-// The same, but another process has run the message and failed for good meanwhile: what is
-// on record stands.
+// The same, but another process has run the message meanwhile and has failed for good: its record
+// stays.
 func TestEffectThatCouldNotBeRecordedFindsAnother(t *testing.T) {
 	handler := func(context.Context, *kafkaadapter.Message) error {
 		<-time.After(2 * time.Second)
 		return nil
 	}
-	var cut *deduptest.Faulty // between the consumer alone and the store
+	var cut *deduptest.Faulty // only between the consumer and the store
 	inBubble(t, 1, handler, func(r *rig, c *kafkaadapter.Config) {
 		cut = deduptest.NewFaulty(r.store, nil)
 		c.Deduper = r.over(cut, nil)
@@ -220,7 +220,7 @@ func TestEffectThatCouldNotBeRecordedFindsAnother(t *testing.T) {
 	})
 }
 
-// The reply of the record is lost, not the record: the message is done once.
+// The record is written, but the store's reply is lost: the message runs once.
 func TestLostReplyOfARecordRunsNothingTwice(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
 		r.store.SetPlan(deduptest.Script(deduptest.OpFinish,
@@ -252,8 +252,7 @@ func TestHandlerSlowerThanTheLease(t *testing.T) {
 	})
 }
 
-// A handler that loses its lease is canceled, and whatever it says, the message is not
-// done on its word.
+// A handler that loses its lease is canceled. Whatever it returns, the message is not done by that.
 func TestLostLease(t *testing.T) {
 	for name, answer := range map[string]error{"nil": nil, "error": errBroken,
 		"permanent": dedup.Permanent(errBroken)} {
@@ -290,8 +289,7 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
-// The lease is lost while the message waits for its turn: it is claimed again, or found
-// done, before it runs.
+// A message whose lease is lost while it is queued is claimed again, or found done, before it runs.
 func TestLeaseLostInTheQueue(t *testing.T) {
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "slow" {
@@ -332,7 +330,7 @@ func TestQueuedClaimsAreKept(t *testing.T) {
 	})
 }
 
-// A Deduper that is closed under the consumer stops it: it would never answer again.
+// When its Deduper is closed, the consumer stops: the Deduper would never answer again.
 func TestClosedDeduperStopsTheConsumer(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		inBubble(t, 1, func(_ context.Context, m *kafkaadapter.Message) error {
@@ -384,8 +382,8 @@ func (h slowLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// The queues have stopped, and that is still being logged. A message taken meanwhile waits for
-// the end, and is not claimed again and again.
+// The queues have stopped, and the consumer is still logging that. A message that it takes
+// meanwhile is not claimed again and again.
 func TestStoppedQueuesAreFedNoMore(t *testing.T) {
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {
 		c.Logger = slog.New(slowLog{slog.DiscardHandler})

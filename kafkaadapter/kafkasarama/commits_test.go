@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// A confirmed offset is told, and not sent again; nothing goes over the session (see fakeSession).
+// A confirmed offset is reported, and not sent again. Nothing uses the session (see fakeSession).
 func TestCommitClientConfirms(t *testing.T) {
 	var told []int64
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
@@ -45,8 +45,8 @@ func TestCommitClientConfirms(t *testing.T) {
 	assert.EqualValues(t, 4, told[len(told)-1])
 }
 
-// Every answer that does not fence is told, and followed by another attempt, for as long
-// as it takes; the coordinator is looked up again where that may help.
+// Every error that does not fence is reported, and the commit is repeated until it succeeds. The
+// coordinator is looked up again where that may help.
 func TestCommitClientRepeats(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -96,8 +96,8 @@ func TestCommitClientRepeats(t *testing.T) {
 	}
 }
 
-// An answer that fences ends the session at once, with the answer as the reason; the
-// member joins again, and nothing is lost or doubled.
+// A fencing answer ends the session at once, and is the cause. The member joins again, and nothing
+// is lost or done twice.
 func TestCommitClientIsFenced(t *testing.T) {
 	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration} {
 		t.Run(code.Error(), func(t *testing.T) {
@@ -124,12 +124,12 @@ func TestCommitClientIsFenced(t *testing.T) {
 	}
 }
 
-// A member whose instance id another process has taken over stops, and commits nothing. It does not
-// join again while its errors are not read yet: a hook is busy with an older one.
+// A member whose instance id another process has taken over stops, and commits nothing. A hook is
+// still busy with an older error; the member must not join again meanwhile.
 func TestFencedInstanceStops(t *testing.T) {
 	var read chan struct{}
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
-		read = make(chan struct{}) // in the bubble
+		read = make(chan struct{}) // made in the bubble
 		r.coordinator.refuse(1, sarama.ErrFencedInstancedId)
 		c.Observer.GroupError = func(error) { <-read }
 	}, func(r *rig) {
@@ -147,7 +147,7 @@ func TestFencedInstanceStops(t *testing.T) {
 	})
 }
 
-// One that learns of it when it joins stops too.
+// A member that learns of this when it joins stops, too.
 func TestFencedInstanceStopsWhenItJoins(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
 		r.after(time.Second)
@@ -158,7 +158,7 @@ func TestFencedInstanceStopsWhenItJoins(t *testing.T) {
 	})
 }
 
-// A group that fences every commit gets none, and the effects happen once.
+// While the group fences every commit, nothing is committed, and the effects still happen once.
 func TestCommitClientIsFencedForEver(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, _ *kafkaadapter.Config) {
 		r.coordinator.forever = sarama.ErrUnknownMemberId
@@ -177,7 +177,7 @@ func TestCommitClientIsFencedForEver(t *testing.T) {
 	})
 }
 
-// sarama reports a member that is fenced by ending the session's context with that cause.
+// When a member is fenced, sarama ends the session's context with that error as the cause.
 func TestHeartbeatFences(t *testing.T) {
 	for cause, fenced := range map[error]bool{
 		sarama.ErrUnknownMemberId: true, sarama.ErrIllegalGeneration: true,
@@ -203,7 +203,7 @@ func TestHeartbeatFences(t *testing.T) {
 	}
 }
 
-// A handler that runs when the group fences its member off does not keep the session.
+// A running handler does not keep the session of a fenced member alive.
 func TestFencedPartitionIsGivenUp(t *testing.T) {
 	inBubble(t, 1, func(ctx context.Context, _ *kafkaadapter.Message) error {
 		<-ctx.Done()
@@ -269,7 +269,7 @@ func newStubbed(t *testing.T, s *stubSession, instance string) *stubbed {
 	return out
 }
 
-// wantConfirmed requires what the coordinator is known to have of a partition, -1 for nothing.
+// wantConfirmed requires the offset that is confirmed for a partition, -1 for none.
 func (c *stubbed) wantConfirmed(t *testing.T, partition int32, want int64) {
 	t.Helper()
 	next, ok := c.Confirmed(topic, partition)
@@ -279,8 +279,8 @@ func (c *stubbed) wantConfirmed(t *testing.T, partition int32, want int64) {
 	assert.Equal(t, want, next, "what is confirmed")
 }
 
-// A commit of a generation that has passed meanwhile is refused, and nobody is fenced: the
-// session knows the new one already, or learns it from a join that is under way.
+// A commit under an old generation is refused, but the member is not fenced: the session knows the
+// new generation already, or learns it from a join that is under way.
 func TestOldGenerationIsNotFenced(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -320,8 +320,8 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 	}
 }
 
-// Offsets that were not committed when a partition was given up are not committed later: it may be
-// somebody else's in the session's next generation. When it comes back it begins anew.
+// Offsets that were not committed when a partition was given up are not committed later: another
+// member may have the partition in the next generation. When it comes back, it begins anew.
 func TestForgottenPartitionIsNotCommitted(t *testing.T) {
 	commits := newStubbed(t, &stubSession{generation: 1, member: "member"}, "")
 	commits.Mark(topic, 0, 50)
@@ -337,7 +337,7 @@ func TestForgottenPartitionIsNotCommitted(t *testing.T) {
 	require.Error(t, err, "a partition that was given up is committed")
 	commits.Add(topic, 0)
 	commits.wantConfirmed(t, 0, -1)
-	commits.Mark(topic, 0, 55) // somebody has gone back
+	commits.Mark(topic, 0, 55) // the group's offset was reset
 	commits.commit()
 	commits.wantConfirmed(t, 0, 55)
 }
@@ -371,8 +371,8 @@ func TestCommitOfAStaticMember(t *testing.T) {
 	}
 }
 
-// Handlers are canceled at once, not when the drain budget is used up: the partition is
-// somebody else's.
+// Handlers are canceled at once, not when the drain budget is used up: another member has the
+// partition.
 func TestFencingCancelsHandlersAtOnce(t *testing.T) {
 	var after time.Duration
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {

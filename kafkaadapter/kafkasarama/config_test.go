@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// stubClient is a sarama.Client that is not asked for more.
+// stubClient is a sarama.Client with only the methods that the tests need.
 type stubClient struct {
 	sarama.Client
 	config *sarama.Config
@@ -28,7 +28,7 @@ func (c stubClient) Config() *sarama.Config { return c.config }
 // Closed implements sarama.Client.
 func (c stubClient) Closed() bool { return c.closed }
 
-// consumerOf makes a Consumer, with what it cannot do without.
+// consumerOf makes a Consumer of cfg and the required settings.
 func consumerOf(t *testing.T, cfg kafkaadapter.Config) *Consumer {
 	t.Helper()
 	c, err := New(stubClient{config: SafeConfig(nil)}, groupName, usable(t, cfg))
@@ -157,7 +157,7 @@ func wantRefusal(t *testing.T, err error, field, reason string) {
 	assert.Contains(t, input.Reason, reason)
 }
 
-// Settings that are not SafeConfig's are the user's: they come out as they went in.
+// SafeConfig does not change the settings of the user that it does not need.
 func TestSafeConfigLeavesTheRestAlone(t *testing.T) {
 	interceptor := func(c *sarama.Config) any { return c.Consumer.Interceptors[0] }
 	secret, roots := "secret", &tls.Config{ServerName: "broker", MinVersion: tls.VersionTLS13}

@@ -20,10 +20,10 @@ type fakeCoordinator struct {
 
 	mu       sync.Mutex
 	onCommit func() // called by each commit before anything else
-	// of the next requests: a sarama.KError is answered, another one fails the request
+	// of the next requests: a sarama.KError is the answer, another error fails the request
 	answers  []error
 	forever  error // of all others
-	apply    bool  // what is answered with an error is committed anyway
+	apply    bool  // a commit that gets an error is made anyway
 	requests []*sarama.OffsetCommitRequest
 	lookUps  []bool
 
@@ -190,10 +190,10 @@ func (f *fakeCoordinator) Bounds(_ context.Context, _ string,
 
 // Since implements groupClient.
 func (f *fakeCoordinator) Since(context.Context, string, int32, time.Time) (int64, error) {
-	return 0, nil // the test is younger than its window
+	return 0, nil // all messages lie within the window
 }
 
-// delete deletes the topic, and with it what was committed. Whoever reads it reads on.
+// delete deletes the topic, and with it what was committed. Claims of it stay open.
 func (f *fakeCoordinator) delete() {
 	f.group.change(func() {
 		f.topic.mu.Lock()

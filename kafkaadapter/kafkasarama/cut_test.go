@@ -11,10 +11,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// A log is cut below the commit, as by an unclean election, and others get the offsets of the
-// messages that it lost. sarama does not begin such a partition: it says that the offset is out of
-// range. All messages are handled, those that were handled before are not handled again, and the
-// log may have grown beyond the commit before the next session begins.
+// A log is cut below the commit, as by an unclean election, and new messages get the offsets of
+// those that were lost. sarama does not begin such a partition: it reports the offset as out of
+// range. All messages are handled, and none is handled again. The log may have grown beyond the
+// commit before the next session begins.
 func TestLogCutBelowTheCommit(t *testing.T) {
 	for _, later := range []int{1, 20} {
 		t.Run(fmt.Sprint(later, " messages later"), func(t *testing.T) {

@@ -46,8 +46,8 @@ func TestDeadLetterTopicThatIsDown(t *testing.T) {
 	})
 }
 
-// A header of a megabyte comes to the letter once, not once more as the id, and one that
-// the topic does not take goes without it: the message must not hold up its key forever.
+// A letter has a header of a megabyte once, not again as the id. A letter that is too large for the
+// topic is sent without the header: the message must not hold up its key forever.
 func TestDeadLetterOfAHugeHeader(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
 	size := func(m *sarama.ProducerMessage) (n int) {

@@ -21,7 +21,7 @@ func fails(_ context.Context, m *kafkaadapter.Message) error {
 	return nil
 }
 
-// delayed sends what fails to topics.
+// delayed sends failed messages to topics.
 func delayed(p *fakeProducer, topics ...string) func(*rig, *kafkaadapter.Config) {
 	return func(r *rig, c *kafkaadapter.Config) {
 		r.group.finished = nil // a message that was sent on has no record of its end
@@ -63,7 +63,7 @@ func TestFailedMessageGoesToTheFirstDelayedTopic(t *testing.T) {
 	})
 }
 
-// letterOf is what comes to a topic of Attempts.Delayed after one attempt, sent now.
+// letterOf returns a letter as in a topic of Attempts.Delayed, after one attempt and sent now.
 func letterOf(id string) *sarama.ConsumerMessage {
 	letter := kafkaadapter.DeadLetter(topic, &kafkaadapter.Message{ID: id, Attempt: 1,
 		Topic: "payments", Value: []byte(id), Key: []byte("k")}, errBroken)
@@ -74,8 +74,8 @@ func letterOf(id string) *sarama.ConsumerMessage {
 	return m
 }
 
-// A letter waits for the delay of its topic, is the same message with the next attempt then, and
-// goes to the next topic when it fails again.
+// A letter waits for the delay of its topic. Then it runs as the same message, in its next attempt.
+// If it fails again, it goes to the next topic.
 func TestLetterWaitsInADelayedTopic(t *testing.T) {
 	for name, unclaimed := range map[string]bool{"claimed": false, "unclaimed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestLetterWaitsForTheNextMember(t *testing.T) {
 	})
 }
 
-// While the brokers do not have the letter, the message keeps its place.
+// Until the brokers have the letter, the message holds up its key and its offset.
 func TestDelayedTopicThatIsDown(t *testing.T) {
 	p := &fakeProducer{}
 	p.failing(func(*sarama.ProducerMessage) error { return sarama.ErrNotEnoughReplicas })
@@ -170,8 +170,8 @@ func TestDelayedTopicThatIsDown(t *testing.T) {
 	})
 }
 
-// A letter that the topic does not take, and an error that says when to try again, are retried in
-// their place.
+// A message is retried in its own topic if its letter is too large for the delayed topic, or if the
+// handler returns RetryAfter.
 func TestRetriedInItsPlaceAllTheSame(t *testing.T) {
 	p := &fakeProducer{}
 	p.failing(func(m *sarama.ProducerMessage) error {

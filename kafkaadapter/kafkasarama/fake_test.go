@@ -43,7 +43,7 @@ type fakeGroup struct {
 	generation int32
 	session    *fakeSession
 	refuse     []error // of the next calls of Consume
-	newest     bool    // what nothing was committed of begins at its end
+	newest     bool    // partitions without a commit begin at their end
 	rewind     bool    // an operator resets the group to the start before the next session
 	joins      int
 	topics     []string
@@ -88,7 +88,7 @@ func (g *fakeGroup) committedTo(partition int32) int64 {
 	return g.committed[partition]
 }
 
-// joined is how often the group was joined, and the session that came of it last.
+// joined returns how often the group was joined, and the last session.
 func (g *fakeGroup) joined() (n int, last *fakeSession) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -274,16 +274,16 @@ func (s *fakeSession) MarkOffset(string, int32, int64, string) {
 	s.group.t.Error("MarkOffset was called")
 }
 
-// Commit implements sarama.ConsumerGroupSession. Nothing is marked, so it sends nothing: it waits
-// for a join that is under way, which is of use only after a fencing answer.
+// Commit implements sarama.ConsumerGroupSession. Nothing is marked, so it sends nothing. It waits
+// for a join that is under way, which helps only after a fencing answer.
 func (s *fakeSession) Commit() {
 	s.group.mu.Lock()
 	defer s.group.mu.Unlock()
 	assert.True(s.group.t, s.group.fenced, "Commit was called")
 }
 
-// take commits an offset. It is the oracle: nothing is committed before it is finished, and nothing
-// of a partition that has been given up.
+// take commits an offset. It is the oracle: an offset must not be committed before the messages
+// below it are finished, nor when its partition has been given up.
 func (g *fakeGroup) take(partition int32, offset int64) {
 	for _, m := range g.log[partition] {
 		if m.Offset >= g.committed[partition] && m.Offset < offset && g.finished != nil {
@@ -405,7 +405,7 @@ func idIn(m *sarama.ConsumerMessage) string {
 	return id
 }
 
-// at puts a message elsewhere.
+// at sets the partition and the offset of a message.
 func at(partition int32, offset int64, m *sarama.ConsumerMessage) *sarama.ConsumerMessage {
 	m.Partition, m.Offset = partition, offset
 	return m
@@ -431,7 +431,7 @@ func recorded(t *testing.T, store dedup.Store) func(*sarama.ConsumerMessage) boo
 	}
 }
 
-// toldErrors are what a hook was told.
+// toldErrors are the errors that a hook was given.
 type toldErrors struct {
 	mu   sync.Mutex
 	errs []error

@@ -78,7 +78,7 @@ func TestFailureReleasesTheClaim(t *testing.T) {
 		r.group.add(message("bad", "b"))
 		r.after(time.Millisecond * 10)
 		r.wantRuns("bad", 1)
-		r.wantFree("bad") // which is an attempt too
+		r.wantFree("bad") // this claim is an attempt, too
 		r.after(3 * time.Hour)
 		assert.Equal(t, []int{1, 3, 4}, attempts)
 		r.wantCommitted(1)
@@ -210,8 +210,8 @@ func TestUnprocessableStopsWithoutPark(t *testing.T) {
 	})
 }
 
-// Park that fails or panics is called again, while the claim is kept and the message is
-// not run again. Nothing is committed before.
+// When Park fails or panics, it is called again. Meanwhile the claim is kept, the message does not
+// run again, and nothing is committed.
 func TestParkIsRepeatedUntilItHolds(t *testing.T) {
 	var calls atomic.Int32
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {
@@ -238,7 +238,7 @@ func TestParkIsRepeatedUntilItHolds(t *testing.T) {
 	})
 }
 
-// A panic is a failure like another, and of one message alone.
+// A panic is a failure like any other, and only of its own message.
 func TestPanicIsAFailure(t *testing.T) {
 	var errs []error
 	calls := 0
@@ -268,8 +268,8 @@ func TestPanicIsAFailure(t *testing.T) {
 	})
 }
 
-// A handler that ends its goroutine, as t.FailNow does, stops the consumer: no decision is
-// not a success. Its claim is given back, also when the partition is gone already.
+// A handler that ends its goroutine, as t.FailNow does, stops the consumer: it has not succeeded.
+// Its claim is given back, even if the partition is gone already.
 func TestGoexitStopsTheConsumer(t *testing.T) {
 	var observed error
 	handler := func(context.Context, *kafkaadapter.Message) error { runtime.Goexit(); return nil }
@@ -359,8 +359,7 @@ func TestHandlerSeesItsAttempt(t *testing.T) {
 }
 
 func TestOrders(t *testing.T) {
-	// Messages take the less time the later they come, so that everything that may
-	// overtake does.
+	// Later messages take less time, so that every message that may overtake another one does.
 	stream := func() []*sarama.ConsumerMessage {
 		return []*sarama.ConsumerMessage{
 			message("a1", "a"), message("b1", "b"), message("a2", "a"), message("n1", ""),

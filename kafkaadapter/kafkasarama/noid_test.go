@@ -35,8 +35,8 @@ func (p *parkedOffsets) offsets() []int64 {
 	return slices.Clone(p.all)
 }
 
-// A topic without ids was moved to the dead-letter topic without a word. It stops the consumer
-// now, Park or not, and the error says what to set; so does a restart.
+// A topic without ids stops the consumer, with or without Park, and again after a restart. The
+// error says what to set. Before, all its messages went to the dead-letter topic silently.
 func TestTopicWithoutIDsStops(t *testing.T) {
 	var parked parkedOffsets
 	for range 2 {
@@ -60,7 +60,7 @@ func TestTopicWithoutIDsStops(t *testing.T) {
 	assert.Empty(t, parked.offsets())
 }
 
-// It is put aside where that is asked for.
+// With Allow.NoID the messages of such a topic are parked.
 func TestTopicWithoutIDsIsParkedWhenAsked(t *testing.T) {
 	var parked parkedOffsets
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -77,8 +77,8 @@ func TestTopicWithoutIDsIsParkedWhenAsked(t *testing.T) {
 	assert.Len(t, parked.offsets(), 5)
 }
 
-// After a restart the first message may be the odd one of a healthy topic: it waits for one
-// with an id, and is put aside then.
+// After a restart the first message may be the odd one of a healthy topic. It waits for a message
+// with an id, and is parked then.
 func TestOddMessageOfAHealthyTopicIsParked(t *testing.T) {
 	var parked parkedOffsets
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {

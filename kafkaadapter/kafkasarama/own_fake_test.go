@@ -21,8 +21,8 @@ var (
 	errFakeReleased = errors.New("the partition was released")
 )
 
-// fakeOwner gives partitions away, and is the store of their owners: it answers as a store
-// of owners must, and complains of whatever that could not stand.
+// fakeOwner grants partitions, and is the store of their owners. It answers as such a store must,
+// and fails the test for calls that such a store could not accept.
 type fakeOwner struct {
 	dedup.Store
 	r *rig
@@ -33,7 +33,7 @@ type fakeOwner struct {
 	held     map[int32]*fakeOwnership
 	seen     map[int32]bool     // ever held
 	told     map[int32]int      // calls of Misplaced
-	deaf     int                // of the next of those, how many fail
+	deaf     int                // how many of the next of those calls fail
 	foreign  map[driver.ID]bool // ids that must not be asked about, nor recorded, before Misplaced
 	before   map[driver.ID]int  // calls of Misplaced when it was claimed
 	refusal  error              // of every claim
@@ -43,7 +43,7 @@ type fakeOwner struct {
 	recorded func(partition int32) // called by Release
 }
 
-// owning has a rig's consumer own its partitions.
+// owning makes the consumer of r own its partitions.
 func owning(r *rig, c *kafkaadapter.Config) *fakeOwner {
 	o := &fakeOwner{
 		Store: r.store, r: r, refuse: map[int32][]error{}, held: map[int32]*fakeOwnership{},
@@ -106,7 +106,7 @@ func (o *fakeOwner) misplaced(partition int32) int {
 	return o.times(func() int { return o.told[partition] })
 }
 
-// isForeign reports whether an id lies where its key does not belong.
+// isForeign notes that messages with these ids are outside the partition of their key.
 func (o *fakeOwner) isForeign(ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +182,7 @@ func (o *fakeOwner) Finish(ctx context.Context, changes []driver.Finish) []drive
 	return answers
 }
 
-// fakeOwnership is a partition that somebody has.
+// fakeOwnership is a partition that is held.
 type fakeOwnership struct {
 	o   *fakeOwner
 	at  kafkaadapter.Assigned
@@ -252,7 +252,7 @@ func keysOf(partition, count int32, n int) (keys []string) {
 	return keys
 }
 
-// wantReleasedSoFar requires how often a partition was released that is held now.
+// wantReleasedSoFar requires that a partition is held, and how often it was released before.
 func (o *fakeOwner) wantReleasedSoFar(partition int32, n int) {
 	o.r.t.Helper()
 	o.mu.Lock()

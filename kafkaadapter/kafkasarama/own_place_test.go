@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Misplaced is called for messages that lie elsewhere than their key says, and for no others;
-// before they are claimed, and before they are recorded.
+// Misplaced is called for messages outside the partition of their key, and for no others. It is
+// called before they are claimed, and again before they are recorded.
 func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 	here, there := keysOf(0, 2, 3), keysOf(1, 2, 3)
 	empty := func(p int32) *sarama.ConsumerMessage { // Murmur2 of nothing is odd
@@ -62,7 +62,7 @@ func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 	}
 }
 
-// A message without room among those claimed ahead is asked about by the queues, and placed there.
+// A message that cannot be claimed ahead is claimed by the queues, which check its partition then.
 func TestOwnTellsWhatIsMisplacedInItsTurn(t *testing.T) {
 	here, there := keysOf(0, 2, 1)[0], keysOf(1, 2, 1)[0]
 	handler := func(context.Context, *kafkaadapter.Message) error {
@@ -86,8 +86,8 @@ func TestOwnTellsWhatIsMisplacedInItsTurn(t *testing.T) {
 	})
 }
 
-// While nobody can be told, a message that is misplaced is neither claimed nor recorded, and
-// its effect is not had again.
+// While Misplaced fails, a misplaced message is neither claimed nor recorded, and does not run
+// again.
 func TestOwnCannotTellWhatIsMisplaced(t *testing.T) {
 	there := keysOf(1, 2, 1)[0]
 	var o *fakeOwner
@@ -116,7 +116,7 @@ func TestOwnCannotTellWhatIsMisplaced(t *testing.T) {
 	})
 }
 
-// Partitions were added: the next assignment counts them, and keys have moved.
+// After partitions were added, the next assignment counts them, and keys have moved.
 func TestOwnCountsAgain(t *testing.T) {
 	moves := ""
 	for _, key := range keysOf(0, 2, 20) { // at home among two, elsewhere among three

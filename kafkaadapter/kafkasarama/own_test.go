@@ -34,8 +34,8 @@ func owned(t *testing.T, partitions int32, handler kafkaadapter.Handler,
 // keyed is a message with an id, on a partition.
 func keyed(p int32, id, key string) *sarama.ConsumerMessage { return at(p, 0, message(id, key)) }
 
-// Nothing is claimed before the partition is owned, however often it is refused; others do not
-// wait for it. The brokers are asked how many partitions there are.
+// Nothing is claimed before the partition is owned, however often Acquire refuses it. Others do not
+// wait for it. The brokers are asked for the number of partitions.
 func TestOwnBeforeTheFirstClaim(t *testing.T) {
 	refusals := slices.Repeat([]error{errFakeHeld}, 6)
 	var log bytes.Buffer
@@ -67,7 +67,7 @@ func TestOwnBeforeTheFirstClaim(t *testing.T) {
 	})
 }
 
-// The brokers may not have heard of a partition yet, or not answer.
+// Acquire is not called for a partition that the brokers do not know yet.
 func TestOwnWaitsForTheCount(t *testing.T) {
 	owned(t, 2, nil, func(o *fakeOwner, _ *kafkaadapter.Config) {
 		o.r.coordinator.more = -1
@@ -83,8 +83,8 @@ func TestOwnWaitsForTheCount(t *testing.T) {
 	})
 }
 
-// A lost partition cancels its handlers at once; nothing begins before it is owned again, and then
-// all of it is asked about. The session continues, and the other partition with it.
+// When a partition is lost, its handlers are canceled at once. Nothing begins before it is owned
+// again, and then all its messages are claimed again. The session and the other partition continue.
 func TestOwnIsLostMidBatch(t *testing.T) {
 	var ends toldErrors
 	stuck := true
@@ -92,7 +92,7 @@ func TestOwnIsLostMidBatch(t *testing.T) {
 		if stuck && m.Partition == 0 {
 			<-ctx.Done()
 			ends.add(context.Cause(ctx))
-			return nil // as if the effect had landed: it is for the store to say
+			return nil // as if the effect had happened: the store decides
 		}
 		return nil
 	}
@@ -147,7 +147,7 @@ func TestOwnLostAgainAndAgain(t *testing.T) {
 	})
 }
 
-// The partition is released when everything of it is on record and committed, once.
+// A partition is released once, when all its messages are on record and committed.
 func TestOwnIsReleasedLast(t *testing.T) {
 	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "deaf" {
@@ -182,7 +182,7 @@ func TestOwnIsReleasedLast(t *testing.T) {
 	})
 }
 
-// A drain ends when the partition is lost: somebody else may have it.
+// A drain ends when the partition is lost: another process may have it.
 func TestOwnIsLostWhileDraining(t *testing.T) {
 	handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
 		<-ctx.Done()
@@ -200,8 +200,8 @@ func TestOwnIsLostWhileDraining(t *testing.T) {
 	})
 }
 
-// A consumer that is told to stop while it acquires ends at once, and still gives back what
-// it got.
+// A consumer that is stopped while Acquire runs ends at once, and still releases a partition that
+// Acquire has returned.
 func TestOwnStopsWhileAcquiring(t *testing.T) {
 	for late, released := range map[bool]int{true: 1, false: 0} {
 		owned(t, 1, nil, func(o *fakeOwner, c *kafkaadapter.Config) {
@@ -229,7 +229,7 @@ func TestOwnStopsWhileAcquiring(t *testing.T) {
 	}
 }
 
-// A call that the store refuses as a whole stops the consumer: it would be paused forever.
+// A refusal that is for good stops the consumer: otherwise it would be paused forever.
 func TestOwnIsRefused(t *testing.T) {
 	short := &dedup.InputError{Field: "Lease", Reason: "is too short"}
 	for name, change := range map[string]func(*fakeOwner, *kafkaadapter.Config){
@@ -270,8 +270,7 @@ func TestOwnIsRefused(t *testing.T) {
 	}
 }
 
-// A message does not use up the patience for what is in flight elsewhere while its partition
-// is not owned.
+// While its partition is not owned, a message does not use up its BusyTimeout.
 func TestOwnLostIsNotBusy(t *testing.T) {
 	var parked []error
 	park := func(_ context.Context, _ *kafkaadapter.Message, reason error) error {
@@ -299,7 +298,7 @@ func TestOwnLostIsNotBusy(t *testing.T) {
 	})
 }
 
-// The handover has time for the release.
+// CheckConfig requires a rebalance timeout that has time for the release after the drain.
 func TestOwnNeedsTimeForTheHandover(t *testing.T) {
 	consumer := consumerOf(t, kafkaadapter.Config{Own: &kafkaadapter.Owning{
 		Acquire: (&fakeOwner{}).acquire, Partitioner: kafkaadapter.FNV1a}})

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// deadTopic is a dead-letter topic that does not exist until it is made: each letter waits for it
-// for half a minute, as with a client that continues looking for it.
+// deadTopic is a dead-letter topic that does not exist until it is made. Each letter waits half a
+// minute for it, as with a client that continues to look for the topic.
 type deadTopic struct {
 	made        chan struct{}
 	mu          sync.Mutex
@@ -47,9 +47,9 @@ func (d *deadTopic) park(ctx context.Context, _ *kafkaadapter.Message, _ error) 
 	}
 }
 
-// One message in twenty is poison and its dead-letter topic is missing. The healthy ones do not
-// wait for it: all of them are handled within the time that one letter takes, with two workers
-// that the letters used to hold. When the topic is made, each letter is there once.
+// One message in twenty is poison, and the dead-letter topic is missing. Healthy messages do not
+// wait for it: two workers, which the letters used to block, handle all of them in the time that
+// one letter takes. When the topic is made, each letter is there once.
 func TestMissingDeadLetterTopicSlowsNobody(t *testing.T) {
 	const n = 2000
 	d := &deadTopic{}

@@ -19,7 +19,7 @@ import (
 // bare is a message without an id of its own.
 func bare(key string) *sarama.ConsumerMessage { return &sarama.ConsumerMessage{Key: []byte(key)} }
 
-// A consumer reports every message without an id, whatever becomes of it.
+// A consumer reports every message without an id, even if it is parked, positioned or unclaimed.
 func TestMissingIDIsTold(t *testing.T) {
 	for name, change := range map[string]func(*kafkaadapter.Config){
 		"parked": func(c *kafkaadapter.Config) {
@@ -46,8 +46,8 @@ func TestMissingIDIsTold(t *testing.T) {
 	}
 }
 
-// Every part of a position tells two messages apart, and nothing else of a message does. One that
-// has an id keeps it.
+// Messages have different ids if any part of their positions differs; nothing else counts. A
+// message with an id keeps it.
 func TestPositionIDs(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]string{} // ids by the message's value
@@ -89,9 +89,8 @@ func TestPositionIDs(t *testing.T) {
 	assert.Len(t, values, 7)
 }
 
-// A topic that is created again while a group works on it: the same offsets are other
-// messages, and none of them is taken for done. Without an id of their own they have only
-// their positions.
+// A topic is created again while a group works on it. The same offsets are other messages now, and
+// none of them is taken for done. Messages without an id have only their positions.
 func TestRecreatedTopicIsNotTakenForDone(t *testing.T) {
 	parked := 0
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -129,8 +128,8 @@ func TestRecreatedTopicIsNotTakenForDone(t *testing.T) {
 	})
 }
 
-// Without UUIDs there are neither positions nor fences: a topic that is created again would look
-// done. The consumer says so, and consumes when there are some.
+// Positions and fences need topic UUIDs: without them a topic that is created again would look
+// done. The consumer reports that, and begins when the brokers have UUIDs.
 func TestTopicsNeedUUIDs(t *testing.T) {
 	for name, change := range map[string]func(*rig, *kafkaadapter.Config){
 		"positions": func(_ *rig, c *kafkaadapter.Config) { c.Positions = true },
@@ -162,7 +161,7 @@ func TestTopicsNeedUUIDs(t *testing.T) {
 	}
 }
 
-// A look at the topic that fails is told, with its reason, and repeated.
+// A failed look-up of the topic is reported once, with its reason, and is repeated.
 func TestFailedLookUpIsTold(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -184,7 +183,7 @@ func TestFailedLookUpIsTold(t *testing.T) {
 	})
 }
 
-// A letter that was sent back has another position, and the id that it had.
+// A replayed letter has another position, and keeps its id.
 func TestReplayedLetterKeepsItsPosition(t *testing.T) {
 	p, broken := &fakeProducer{}, true
 	inBubble(t, 1, func(context.Context, *kafkaadapter.Message) error {

@@ -109,7 +109,7 @@ func TestProducerSendsTheMessage(t *testing.T) {
 	assert.Equal(t, "Producer", input.Field)
 }
 
-// A message that no topic takes for its size is told apart, whoever says so.
+// Send returns ErrTooLarge for a message that sarama or the broker refuses as too large.
 func TestProducerTellsWhatIsTooLarge(t *testing.T) {
 	for refusal, tooLarge := range map[error]bool{
 		sarama.ErrMessageSizeTooLarge: true,
@@ -126,7 +126,7 @@ func TestProducerTellsWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// sarama knows no context: whoever waits for it is let go, and the send continues.
+// sarama's producer takes no context: when ctx ends, the caller returns, and the send continues.
 func TestDeadLetterEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeProducer{}

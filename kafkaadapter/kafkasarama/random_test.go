@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// randomRun is what a run of random faults knows of what has happened.
+// randomRun has the state of a run with random faults.
 type randomRun struct {
 	t   *testing.T
 	r   *rig
@@ -38,7 +38,7 @@ func (x *randomRun) n(n int) int {
 	return x.rng.IntN(n)
 }
 
-// handle has an effect, or what may become of one.
+// handle succeeds, fails, panics or takes long, at random.
 func (x *randomRun) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	if x.isCalm() {
 		return nil
@@ -72,7 +72,7 @@ func (x *randomRun) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	return nil
 }
 
-// ordered requires that everything before the message in its key is done.
+// ordered requires that all messages before m in its key are done.
 func (x *randomRun) ordered(m *kafkaadapter.Message, beside map[string]bool) {
 	if x.unordered {
 		return
@@ -89,7 +89,7 @@ func (x *randomRun) ordered(m *kafkaadapter.Message, beside map[string]bool) {
 	}
 }
 
-// handleBatch has the effects of all or none.
+// handleBatch has the effects of all messages or of none.
 func (x *randomRun) handleBatch(ctx context.Context, ms []*kafkaadapter.Message) []error {
 	beside := map[string]bool{}
 	errs := make([]error, len(ms))
@@ -117,7 +117,7 @@ func (x *randomRun) handleBatch(ctx context.Context, ms []*kafkaadapter.Message)
 	return errs
 }
 
-// park takes the message, unless it does not, or not in time.
+// park keeps the message, but sometimes fails or takes long.
 func (x *randomRun) park(ctx context.Context, m *kafkaadapter.Message, _ error) error {
 	if !x.isCalm() {
 		switch x.n(4) {
@@ -137,7 +137,7 @@ func (x *randomRun) park(ctx context.Context, m *kafkaadapter.Message, _ error) 
 	return nil
 }
 
-// resolve finds out, or does not.
+// resolve returns a random resolution.
 func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution,
 	error) {
 	if x.isCalm() {
@@ -151,7 +151,7 @@ func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedu
 	return found[x.n(len(found))], nil
 }
 
-// fault is what becomes of a call of the store.
+// fault returns a random fault for a call of the store, or none.
 func (x *randomRun) fault(call deduptest.Call) deduptest.Fault {
 	kinds := []deduptest.Kind{deduptest.DropRequest, deduptest.DropReply, deduptest.Hang,
 		deduptest.HangReply}
@@ -202,7 +202,7 @@ func (x *randomRun) commitsFail(n int) {
 	x.r.coordinator.refuse(n, answer)
 }
 
-// elsewhere is another process that has the message too.
+// elsewhere claims the message in another process, and may finish it there.
 func (x *randomRun) elsewhere(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -274,8 +274,8 @@ func (x *randomRun) configure(r *rig, c *kafkaadapter.Config) {
 	r.group.finished = x.finished
 }
 
-// finished is the oracle: parked, or on record as done. A message on record as failed
-// without having been parked is parked where it lies.
+// finished is the oracle: a message is finished if it was parked or is on record as done. A failure
+// on record counts only for other messages with the id: the failed message itself must be parked.
 func (x *randomRun) finished(m *sarama.ConsumerMessage) bool {
 	x.mu.Lock()
 	parked := x.parked[idIn(m)]

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// A letter that is sent back runs once more, under its own id, whatever that is found by;
-// a second copy of it is a duplicate, and once it has succeeded there is nothing to replay.
+// A replayed letter runs once more, under its own id, whatever Config.ID finds. A second copy of it
+// is a duplicate. Once it has succeeded, there is nothing to replay.
 func TestReplayedLetterRunsOnceMore(t *testing.T) {
 	p := &fakeProducer{}
 	var mended atomic.Bool
@@ -54,7 +54,7 @@ func TestReplayedLetterRunsOnceMore(t *testing.T) {
 	})
 }
 
-// replayed is what comes back of a letter, sent with the driver's producer.
+// replayed replays a letter with the driver's producer, and returns it as a consumer gets it.
 func replayed(r *rig, letter *sarama.ConsumerMessage,
 	opts ...kafkaadapter.ReplayOption) *sarama.ConsumerMessage {
 	r.t.Helper()
@@ -65,8 +65,8 @@ func replayed(r *rig, letter *sarama.ConsumerMessage,
 	return p.sent()[0]
 }
 
-// A dead letter of a message whose id was hashed comes back under that id, not under a
-// hash of it, also where DefaultID is what is hashed.
+// A message whose id was hashed is replayed under that hash, not under a hash of the hash, even if
+// Config.ID hashes DefaultID.
 func TestHashedLetterIsReplayed(t *testing.T) {
 	p := &fakeProducer{}
 	mended := false
@@ -105,7 +105,7 @@ func TestRetryAfter(t *testing.T) {
 		r.wantRuns("slow", 1)
 		r.wantRuns("behind", 0)
 		r.wantRuns("other", 1)
-		r.wantFree("behind") // which is an attempt too
+		r.wantFree("behind") // this claim is an attempt, too
 		r.after(2 * time.Second)
 		r.wantRuns("slow", 2)
 		r.after(time.Minute)

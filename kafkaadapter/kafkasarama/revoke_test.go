@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// takes is a handler that takes so long, or until its context ends.
+// takes returns a handler that takes d, or until its context ends.
 func takes(d time.Duration) kafkaadapter.Handler {
 	return func(ctx context.Context, _ *kafkaadapter.Message) error {
 		select {
@@ -32,7 +32,7 @@ func takes(d time.Duration) kafkaadapter.Handler {
 	}
 }
 
-// deaf is a handler that takes so long, whatever its context says.
+// deaf returns a handler that takes d and ignores its context.
 func deaf(d time.Duration) kafkaadapter.Handler {
 	return func(context.Context, *kafkaadapter.Message) error {
 		<-time.After(d)
@@ -48,9 +48,8 @@ func revoked(r *rig, c *kafkaadapter.Config) {
 	}
 }
 
-// A handler that ends within the drain budget is recorded and committed before the
-// partition is given up. A message that was not started is given back at once, and is not a
-// later attempt of it.
+// A handler that ends within the drain budget is recorded and committed before the partition is
+// given up. A message that was not started is given back at once, and no attempt of it is counted.
 func TestRevokeLetsHandlersEnd(t *testing.T) {
 	inBubble(t, 1, takes(5*time.Second), func(r *rig, c *kafkaadapter.Config) {
 		c.Tuning.Workers = 1
@@ -76,7 +75,7 @@ func TestRevokeLetsHandlersEnd(t *testing.T) {
 	})
 }
 
-// A handler that listens is canceled when the drain budget is used up, and its message
+// A handler that obeys its context is canceled when the drain budget is used up, and its message is
 // given back.
 func TestRevokeCancelsWhatTakesTooLong(t *testing.T) {
 	var cause error
@@ -101,8 +100,8 @@ func TestRevokeCancelsWhatTakesTooLong(t *testing.T) {
 	})
 }
 
-// A handler that does not listen is left behind, in time, under a lease that is renewed
-// for as long as it runs. It records what it did, and marks nothing.
+// A handler that ignores its context is left behind after the drain budget. Its lease is renewed as
+// long as it runs. Then its effect is recorded, and nothing is marked.
 func TestAbandonedHandlerKeepsItsLease(t *testing.T) {
 	inBubble(t, 1, deaf(5*time.Minute), revoked, func(r *rig) {
 		r.group.add(message("deaf", "a"))
@@ -121,7 +120,7 @@ func TestAbandonedHandlerKeepsItsLease(t *testing.T) {
 	})
 }
 
-// An abandoned handler that fails in the end gives its claim back, whichever way.
+// However an abandoned handler fails in the end, its claim is given back.
 func TestAbandonedHandlerLetsGoAtItsEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		err  error
@@ -151,8 +150,7 @@ func TestAbandonedHandlerLetsGoAtItsEnd(t *testing.T) {
 	}
 }
 
-// A message that is being parked when its partition goes: nobody comes back for its
-// claim, which must not be renewed forever.
+// A partition is revoked while a message is being parked. Its claim must not be renewed forever.
 func TestParkThatIsAbandonedLetsGo(t *testing.T) {
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {
 		c.Park = func(context.Context, *kafkaadapter.Message, error) error {
@@ -171,8 +169,8 @@ func TestParkThatIsAbandonedLetsGo(t *testing.T) {
 	})
 }
 
-// A rebalance: the same member gets its partition again, and with it what was not
-// committed; nothing runs twice.
+// After a rebalance the same member gets its partition again, with the messages that were not
+// committed. Nothing runs twice.
 func TestRebalanceDeliversAgain(t *testing.T) {
 	var causes []driver.Cause
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
@@ -201,8 +199,8 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 	})
 }
 
-// Cooperative: a partition is revoked and comes back while the session and the other
-// partition go on. Leftovers of the old claim mark nothing in the new one.
+// Cooperative: a partition is revoked and comes back while the session and the other partition
+// continue. Leftovers of the old claim mark nothing in the new one.
 func TestRevokedAndAssignedAgainInOneSession(t *testing.T) {
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "deaf" {
@@ -232,7 +230,7 @@ func TestRevokedAndAssignedAgainInOneSession(t *testing.T) {
 	})
 }
 
-// Two claims of one partition at once would commit over each other's heads.
+// Two claims of one partition at a time would overwrite each other's commits.
 func TestSecondClaimOfAPartitionIsRefused(t *testing.T) {
 	inBubble(t, 1, deaf(time.Second), nil, func(r *rig) {
 		r.group.add(message("x", "a"))
@@ -341,8 +339,8 @@ func TestHangingCommitIsGivenUp(t *testing.T) {
 	})
 }
 
-// The store answers a question, with the claim, when the partition is gone already. Nobody
-// would come back for it, and it would be renewed forever.
+// The store grants a claim when the partition is gone already. The claim is given back: otherwise
+// it would be renewed forever.
 func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 	for name, order := range map[string]kafkaadapter.Order{"by key": kafkaadapter.ByKey,
 		"by partition": kafkaadapter.ByPartition} {
@@ -360,7 +358,7 @@ func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 					return deduptest.Fault{}
 				})
 				require.NoError(t, elsewhere.Release(context.Background()))
-				r.after(3 * time.Second) // somebody asks now
+				r.after(3 * time.Second) // the consumer is asking the store now
 				r.stop()
 				r.after(time.Second)
 				r.wantStop()
@@ -373,8 +371,8 @@ func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 	}
 }
 
-// An effect whose record met an outage has happened. The worker that gets its claim again after
-// the partition has gone records it, and does not give it to somebody else to run.
+// An effect has happened, but it could not be recorded in an outage. A worker that gets the claim
+// again after the partition has gone records the effect, and does not let another process run it.
 func TestEffectAppliedEffectIsRecordedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
 		c.Tuning.Drain = 100 * time.Millisecond
@@ -390,7 +388,7 @@ func TestEffectAppliedEffectIsRecordedAfterTheEnd(t *testing.T) {
 		r.store.SetPlan(func(deduptest.Call) deduptest.Fault {
 			return deduptest.Fault{Kind: deduptest.Hang}
 		})
-		r.after(3 * time.Second) // the lease is lost, and somebody asks
+		r.after(3 * time.Second) // the lease is lost, and a worker claims again
 		r.stop()
 		r.after(2 * time.Second)
 		r.heal()

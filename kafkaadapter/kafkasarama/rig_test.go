@@ -25,7 +25,7 @@ type rig struct {
 	t           *testing.T
 	group       *fakeGroup
 	coordinator *fakeCoordinator // of the group
-	memory      dedup.Store      // whose store is the way to it
+	memory      dedup.Store      // store passes its calls on to this
 	store       *deduptest.Faulty
 	dedup       *dedup.Deduper
 	consumer    *Consumer

@@ -62,8 +62,7 @@ func TestRunOnceAtATime(t *testing.T) {
 	})
 }
 
-// Errors of the group are told and followed by another attempt, less and less often;
-// a closed group ends Run.
+// Run reports errors of the group and joins again, less and less often. A closed group ends Run.
 func TestRunJoinsAgainAfterErrors(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -83,8 +82,8 @@ func TestRunJoinsAgainAfterErrors(t *testing.T) {
 	})
 }
 
-// Sessions that end at once, without an error, are not repeated in a tight loop; and not
-// so late that the others' rebalance waits for this member.
+// After sessions that end at once without an error Run joins again neither in a tight loop, nor so
+// late that the rebalance of the other members waits for this one.
 func TestShortSessionsAreSpread(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
 		c.Attempts.RetryMax = time.Hour
@@ -96,7 +95,7 @@ func TestShortSessionsAreSpread(t *testing.T) {
 	})
 }
 
-// Errors of the group at the very end, such as of the last commit, are told too.
+// Errors of the group at the very end, such as of the last commit, are also reported.
 func TestLastErrorsAreTold(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// diedElsewhere lets other processes die with each of the ids, one after the other.
+// diedElsewhere claims the ids in another process that dies, deaths times.
 func (r *rig) diedElsewhere(deaths int, ids ...string) {
 	r.t.Helper()
 	for range deaths {
@@ -28,7 +28,7 @@ func (r *rig) diedElsewhere(deaths int, ids ...string) {
 	}
 }
 
-// A message that others have claimed before waits for its turn unclaimed, and costs no writes.
+// A message that others have claimed before is not claimed ahead of its turn, and costs no writes.
 func TestClaimingAheadLeavesWhatWasTried(t *testing.T) {
 	var free chan struct{}
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
@@ -164,7 +164,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	})
 }
 
-// One that has failed in this very process does not kill it, and holds up nobody.
+// A suspect that has failed in this process has not killed it, and holds up no other message.
 func TestSuspectThatFailedHereHoldsUpNobody(t *testing.T) {
 	eachHandler(t, func(t *testing.T, install install) {
 		const n = 6
@@ -197,7 +197,7 @@ func TestSuspectThatFailedHereHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the suspect that runs, the next one has its turn.
+// However a running suspect ends, the next one gets its turn.
 func TestSuspectsPassOn(t *testing.T) {
 	const first = "suspect0"
 	stuck := func(free chan struct{}, ctx context.Context) error { <-free; return ctx.Err() }
@@ -277,7 +277,7 @@ func TestSuspectsPassOn(t *testing.T) {
 	}
 }
 
-// Nor does one keep the turn that is somebody else's, or done, or cannot be asked about.
+// A suspect that is in flight in another process, or done or failed there, also gives up its turn.
 func TestSuspectsOfOthersPassOn(t *testing.T) {
 	for name, becomes := range map[string]func(c *dedup.Claim) error{
 		"in flight": func(*dedup.Claim) error { return nil },
@@ -313,7 +313,7 @@ func TestSuspectsOfOthersPassOn(t *testing.T) {
 	}
 }
 
-// Nobody can be asked about these, so they are put aside: none keeps the turn of the others.
+// Without a resolver uncertain suspects are parked, so that none of them keeps the turn.
 func TestUncertainSuspectsPassOn(t *testing.T) {
 	parked := parking{}
 	inBubble(t, 2, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -342,11 +342,11 @@ func TestUncertainSuspectsPassOn(t *testing.T) {
 	})
 }
 
-// mortal is one process after another over one store, and what its death leaves behind.
+// mortal runs one process after another over one store, and has what they leave behind.
 type mortal struct {
 	memory dedup.Store
 	parked parking
-	free   chan struct{} // closed when nothing needs to be dead any more
+	free   chan struct{} // closed at the end, so that handlers of dead processes return
 
 	mu     sync.Mutex
 	done   map[string]int
@@ -368,7 +368,7 @@ func (w *mortal) live(t *testing.T) (r *rig, dead chan struct{}) {
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "poison" {
 			kill.Do(func() {
-				r.outage() // and nobody renews
+				r.outage() // so nothing is renewed
 				w.deaths++
 				close(dead)
 			})

@@ -31,7 +31,7 @@ func (r *rig) crashedMember(id string, generation int32, change func(*dedup.Requ
 func TestTakeOverOlderGeneration(t *testing.T) {
 	for name, row := range map[string]struct {
 		optIn      bool
-		generation int32 // of the dead; the fake group's first session has 1
+		generation int32 // of the dead member; the fake group's first session has 1
 		change     func(*dedup.Request)
 		atOnce     bool
 	}{
@@ -68,8 +68,8 @@ func TestTakeOverOlderGeneration(t *testing.T) {
 	}
 }
 
-// A handler that does not stop keeps its claim, also from its own process when that gets
-// the partition back: a merely slow message must not gain a handler per rebalance.
+// A handler that does not stop keeps its claim, even when its own process gets the partition back:
+// a slow message must not get one more handler in each rebalance.
 func TestOwnAbandonedHandlerIsNotTakenOver(t *testing.T) {
 	var free chan struct{}
 	handler := func(context.Context, *kafkaadapter.Message) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// news are messages of the topic that was created again, fewer or more than id0 to id3.
+// news returns n messages for the topic that is created again.
 func news(n int) []*sarama.ConsumerMessage {
 	var all []*sarama.ConsumerMessage
 	for i := range n {
@@ -30,7 +30,7 @@ type recreation struct {
 	told    toldErrors
 }
 
-// inRecreation runs a story in which id0 to id2 are done and committed, and slow is at work.
+// inRecreation runs a story in which id0 to id2 are done and committed, and slow is running.
 func inRecreation(t *testing.T, f func(*recreation)) {
 	t.Helper()
 	re := &recreation{}
@@ -75,8 +75,8 @@ func (re *recreation) wantNews(n int) {
 	assert.Contains(re.t, []int{1, 2}, recreated, "how often it was told: %v", re.told.all())
 }
 
-// The topic is another one when a handler ends: its offset is not committed, and the new topic is
-// read from its start, whether it has fewer messages or more.
+// The topic is created again before a handler ends. The handler's offset is not committed, and the
+// new topic is read from its start, whether it has fewer messages or more.
 func TestOldOffsetIsNotCommittedIntoNewTopic(t *testing.T) {
 	for _, n := range []int{2, 10} {
 		t.Run(fmt.Sprint(n, " messages"), func(t *testing.T) {
@@ -98,11 +98,11 @@ func TestOldOffsetIsNotCommittedIntoNewTopic(t *testing.T) {
 	}
 }
 
-// The topic is deleted and created between the look and the commit, which the new topic takes. The
-// commit says which topic it was for, so the next session does not begin there.
+// The topic is deleted and created again after the look, so the commit goes to the new topic. It
+// says which topic it was for, so the next session does not begin there.
 func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	inRecreation(t, func(re *recreation) {
-		re.group.finished = nil // it is not
+		re.group.finished = nil // it would reject this commit
 		re.coordinator.topic.hook(&re.coordinator.topic.onLook, func() {
 			re.coordinator.recreate(news(10)...)
 		})
@@ -113,8 +113,8 @@ func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	})
 }
 
-// The group's offset was fetched before the topic was deleted, and the topic is looked up after
-// it was created again: nothing is committed for the new one by then, or less, by another member.
+// The group's offset was fetched before the topic was deleted, and the topic is looked up after it
+// was created again. By then the new topic has no commit, or a smaller one by another member.
 func TestOffsetOfDeletedTopicIsFetchedAgain(t *testing.T) {
 	for _, committed := range []int64{0, 2} {
 		t.Run(fmt.Sprint(committed, " of the new topic are done"), func(t *testing.T) {
@@ -147,7 +147,7 @@ func (re *recreation) offsetOfDeletedTopic(committed int64) {
 	re.wantCommitted(10)
 }
 
-// Whoever begins a topic at its end begins a new one of that name at its start.
+// A group that begins topics at their end begins a topic that was created again at its start.
 func TestNewTopicIsReadFromItsStart(t *testing.T) {
 	inRecreation(t, func(re *recreation) {
 		re.group.newest = true
@@ -160,7 +160,7 @@ func TestNewTopicIsReadFromItsStart(t *testing.T) {
 	})
 }
 
-// While nobody says which topic it is nothing is committed.
+// While the topic cannot be looked up, nothing is committed.
 func TestNothingIsCommittedUnseen(t *testing.T) {
 	inRecreation(t, func(re *recreation) {
 		re.coordinator.topic.set(func(t *fakeTopic) { t.broken = true })
@@ -174,7 +174,7 @@ func TestNothingIsCommittedUnseen(t *testing.T) {
 	})
 }
 
-// Brokers without UUIDs: that is told once, and commits say nothing.
+// Brokers without UUIDs are reported once, and commits have no metadata.
 func TestTopicWithoutUUID(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -191,7 +191,7 @@ func TestTopicWithoutUUID(t *testing.T) {
 	})
 }
 
-// A topic that does not exist is waited for, and told once; so is one that is deleted.
+// Run waits for a topic that does not exist, or that is deleted, and reports it once.
 func TestMissingTopicIsWaitedFor(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// dangerous fails the first n times after it has declared danger.
+// dangerous calls MarkIrreversible in each attempt, and fails in the first n attempts of m.
 func dangerous(t *testing.T, n int, with func(error) error) kafkaadapter.Handler {
 	return func(ctx context.Context, m *kafkaadapter.Message) error {
 		assert.NoError(t, dedup.MarkIrreversible(ctx))
@@ -26,7 +26,7 @@ func dangerous(t *testing.T, n int, with func(error) error) kafkaadapter.Handler
 
 func plain(err error) error { return err }
 
-// Nobody can be asked about an uncertain message: it is parked, and the rest continues.
+// Without a resolver an uncertain message is parked, and the others continue.
 func TestUncertainIsParked(t *testing.T) {
 	var reason error
 	inBubble(t, 1, dangerous(t, 1, plain), func(r *rig, c *kafkaadapter.Config) {
@@ -58,7 +58,7 @@ func TestUncertainStopsTheConsumer(t *testing.T) {
 	})
 }
 
-// An attempt that has not begun is tried again, as if MarkIrreversible had not been called.
+// An attempt that returns NotStarted is retried, as if MarkIrreversible had not been called.
 func TestNotStartedIsRetried(t *testing.T) {
 	inBubble(t, 1, dangerous(t, 2, dedup.NotStarted), nil, func(r *rig) {
 		r.group.add(message("m", "k"))
@@ -68,7 +68,7 @@ func TestNotStartedIsRetried(t *testing.T) {
 	})
 }
 
-// Somebody can be asked: the worker does, and as long as the answer is open.
+// With a resolver the worker asks about an uncertain message until there is an answer.
 func TestUncertainIsAskedAbout(t *testing.T) {
 	for name, test := range map[string]struct {
 		found dedup.Resolution
@@ -129,9 +129,9 @@ func crashAfterMark(t *testing.T, r *rig, id string) {
 	r.after(lease)
 }
 
-// A message that was found to have failed is on record as that before its letter is written. A
-// consumer that gets the message again when the letter was not taken writes it: the record alone
-// would have it skipped.
+// When Resolve finds that a message has failed, that is recorded before the message is parked. If
+// Park fails, the next consumer that gets the message parks it: with the record alone it would skip
+// the message.
 func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
 	var parked atomic.Int32
 	var broken atomic.Bool

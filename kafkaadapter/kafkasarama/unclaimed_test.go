@@ -82,8 +82,7 @@ func TestUnclaimedRevoke(t *testing.T) {
 	})
 }
 
-// A canceled handler that calls its failure permanent is not believed: it may mean the
-// cancellation.
+// A permanent error of a canceled handler does not count: it may mean the cancellation.
 func TestPermanentOfACancelledHandlerIsNotBelieved(t *testing.T) {
 	for _, mode := range []struct {
 		name   string

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// A repetition of a message that the handler collects does not hold up the batch. It is done with
-// that message, and not before.
+// A copy of a message that the handler has collected does not hold up the batch. It is done when
+// that message is done, and not before.
 func TestWrapRepetitionInABatch(t *testing.T) {
 	wrapInBubble(t, inBatches(3, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		batch []*sarama.ConsumerMessage) {
@@ -43,7 +43,7 @@ func skips(r *wrapRig, cfg *kafkaadapter.Config) {
 	}
 }
 
-// When the first one is given back, its repetition is delivered again, too.
+// When a message is given back, its copy is also delivered again.
 func TestWrapRepetitionOfWhatIsNotMarked(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -65,7 +65,7 @@ func TestWrapRepetitionOfWhatIsNotMarked(t *testing.T) {
 	})
 }
 
-// A repetition with another payload is none.
+// A message with the id of another one and another payload is not a copy.
 func TestWrapMismatch(t *testing.T) {
 	other := func() *sarama.ConsumerMessage {
 		m := message("a", "")
@@ -97,7 +97,7 @@ func TestWrapMismatch(t *testing.T) {
 		})
 }
 
-// parks has Park keep messages, for a reason.
+// parks sets a Park that keeps messages, and requires the reason want.
 func parks(r *wrapRig, cfg *kafkaadapter.Config, want error) {
 	r.group.finished = nil
 	cfg.Park = func(_ context.Context, _ *kafkaadapter.Message, reason error) error {
@@ -106,8 +106,8 @@ func parks(r *wrapRig, cfg *kafkaadapter.Config, want error) {
 	}
 }
 
-// Park is called until it has kept the message. It holds up the offset, and the session's end does
-// not wait for it.
+// Park is called until it has kept the message. Meanwhile the offset is not committed, and the end
+// of the session does not wait for Park.
 func TestWrapParkFails(t *testing.T) {
 	calls := 0
 	wrapInBubble(t, markEach, func(r *wrapRig, cfg *kafkaadapter.Config) {
@@ -156,7 +156,7 @@ func TestWrapFirstWithoutIDs(t *testing.T) {
 	})
 }
 
-// The odd one at the start waits for a message with an id.
+// A message without an id at the start waits for a message with an id.
 func TestWrapOddMessageIsParked(t *testing.T) {
 	wrapInBubble(t, markEach, func(r *wrapRig, cfg *kafkaadapter.Config) {
 		parks(r, cfg, kafkaadapter.ErrNoID)
@@ -305,7 +305,7 @@ func TestWrapWonWhileTheSessionEnds(t *testing.T) {
 	})
 }
 
-// The handler sees another session than sarama's, and the claim as it is.
+// The handler gets another session than sarama's, and the values of sarama's claim.
 func TestWrapSessionAndClaim(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {

@@ -30,8 +30,8 @@ func TestWrapMarkEach(t *testing.T) {
 	})
 }
 
-// The handler gets the whole batch before it marks, the record is one exchange, and those that it
-// passes over are told.
+// The handler gets the whole batch before it marks the last message. The batch is recorded in one
+// exchange, and the messages that the handler did not mark are reported.
 func TestWrapMarkLastOfBatch(t *testing.T) {
 	last := func(_ *wrapRig, s sarama.ConsumerGroupSession, batch []*sarama.ConsumerMessage) {
 		s.MarkMessage(batch[len(batch)-1], "")
@@ -82,7 +82,7 @@ func TestWrapMarkFromGoroutines(t *testing.T) {
 		return nil
 	}
 	wrapInBubble(t, all, nil, func(r *wrapRig) {
-		r.group.finished = nil // a mark ends what was yielded before, as sarama means it
+		r.group.finished = nil // a mark also ends the messages before it, as in sarama
 		r.group.add(ids(n)...)
 		r.after(time.Second)
 		r.wantCommitted(n)
@@ -90,7 +90,7 @@ func TestWrapMarkFromGoroutines(t *testing.T) {
 	})
 }
 
-// A handler that marks nothing is stopped with the offset. Everything is free after it.
+// A handler that marks nothing is stopped, and the error has the offset. Then all claims are free.
 func TestWrapUnmarked(t *testing.T) {
 	wrapInBubble(t, func(_ *wrapRig, _ sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -112,7 +112,7 @@ func TestWrapUnmarked(t *testing.T) {
 		})
 }
 
-// The time counts from when the handler got the message, not from when it could have.
+// The time begins when the handler receives the message, not when it could have received it.
 func TestWrapUnmarkedSinceItWasYielded(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -131,7 +131,7 @@ func TestWrapUnmarkedSinceItWasYielded(t *testing.T) {
 		})
 }
 
-// A mark that goes beyond what the handler has got does not end what comes next.
+// A mark beyond the messages that the handler has received does not end the next message.
 func TestWrapMarkBeyond(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -151,7 +151,7 @@ func TestWrapMarkBeyond(t *testing.T) {
 	})
 }
 
-// A handler may mark a message before the feed has noticed that it has got it.
+// A handler may mark a message before the feed notices that the handler has received it.
 func TestWrapMarkAtOnce(t *testing.T) {
 	last := &heldMessage{msg: kafkaadapter.Message{Offset: 3}}
 	c := &wrappedClaim{held: []*heldMessage{last}}
@@ -166,7 +166,7 @@ func TestWrapMarkAtOnce(t *testing.T) {
 	})
 }
 
-// A reset goes back, and not beyond what is recorded. Only progress undoes it.
+// ResetOffset goes back, and never beyond what is recorded. Only later progress undoes it.
 func TestWrapReset(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -207,14 +207,14 @@ func TestWrapResetInSetup(t *testing.T) {
 		r.group.rebalance()
 		time.Sleep(time.Second) // the next session begins
 		synctest.Wait()
-		r.wantCommitted(4) // it has found them done
+		r.wantCommitted(4) // this session has found them done
 		assert.Equal(r.t, 4, r.totalRuns())
 		_, s := r.group.joined()
 		assert.EqualValues(r.t, 1, s.claims[0].InitialOffset())
 	})
 }
 
-// The metadata of a mark stay with the duplicates behind it.
+// The metadata of a mark is kept when duplicates after it are committed.
 func TestWrapMetadata(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -301,7 +301,7 @@ func TestWrapMarkEndsWithTheClaim(t *testing.T) {
 }
 
 // A mark that was not recorded is tried a last time when the handler has returned. The session is
-// over, so nothing is marked with it; the next one finds the message done.
+// over, so nothing is marked in it. The next session finds the message done.
 func TestWrapMarkedIsRecordedAtTheEnd(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -326,7 +326,7 @@ func TestWrapMarkedIsRecordedAtTheEnd(t *testing.T) {
 	})
 }
 
-// A handler that marks after the session's end still marks: sarama commits that when it lets go.
+// A mark after the end of the session still counts: sarama commits it on release.
 func TestWrapMarkAfterTheSession(t *testing.T) {
 	wrapInBubble(t, func(r *wrapRig, s sarama.ConsumerGroupSession,
 		c sarama.ConsumerGroupClaim) error {
@@ -372,8 +372,8 @@ func TestWrapMarkAfterTheHandler(t *testing.T) {
 	})
 }
 
-// The lease was lost between yield and mark, and another owner is at work. The effect has happened,
-// so it is recorded, and the other owner is told.
+// The lease was lost between yield and mark, and another owner has the message. The effect has
+// happened, so it is recorded, and the other owner gets ErrLeaseLost.
 func TestWrapLeaseLost(t *testing.T) {
 	wrapInBubble(t, markLate, nil, func(r *wrapRig) {
 		other := r.loseLease()
@@ -384,7 +384,7 @@ func TestWrapLeaseLost(t *testing.T) {
 	})
 }
 
-// The other owner was first.
+// The other owner has recorded the message first.
 func TestWrapLeaseLostAndRecordedElsewhere(t *testing.T) {
 	wrapInBubble(t, markLate, nil, func(r *wrapRig) {
 		assert.NoError(r.t, r.loseLease().Complete(r.t.Context(), nil))
@@ -394,8 +394,8 @@ func TestWrapLeaseLostAndRecordedElsewhere(t *testing.T) {
 	})
 }
 
-// The store remembers nothing of the claim: the message is claimed again, when it is free, and
-// recorded. Nothing is marked before.
+// The store has no record of the claim. The message is claimed again when it is free, and then
+// recorded. Nothing is marked before that.
 func TestWrapLeaseLostAndForgotten(t *testing.T) {
 	wrapInBubble(t, markLate, nil, func(r *wrapRig) {
 		other := r.loseLease()
@@ -426,7 +426,7 @@ func markLate(r *wrapRig, s sarama.ConsumerGroupSession, c sarama.ConsumerGroupC
 	return nil
 }
 
-// loseLease has the handler get a message, and another process its claim.
+// loseLease makes the handler lose the lease of its message to another process.
 func (r *wrapRig) loseLease() *dedup.Claim {
 	r.t.Helper()
 	r.group.add(ids(1)...)

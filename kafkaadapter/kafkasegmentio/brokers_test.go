@@ -33,9 +33,9 @@ func newBrokers(t testing.TB) brokers {
 	return brokers{cluster}
 }
 
-// use has f use a client for a short while: a client keeps to the UUID of a topic that it knows.
+// use calls f with a client of its own: a client keeps to the UUID of a topic that it knows.
 func (b brokers) use(f func(*kgo.Client) error) error {
-	versions := kversion.Stable() // a commit of somebody else is for a name
+	versions := kversion.Stable() // a commit from outside the group names its topic
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), 9)
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.ListenAddrs()...), kgo.MaxVersions(versions),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))

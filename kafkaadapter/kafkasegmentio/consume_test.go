@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The answer to a request whose caller has left touches nothing that the caller has. The race
-// detector is the judge.
+// When the caller of a request has left, the answer must not touch the caller's memory. The race
+// detector checks that.
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	r := newRig(t, 1)
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -35,7 +35,7 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	require.NoError(t, err)
 	cluster := c.newCluster()
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // not the caller, whose steps would be in order with those of the answer
+	go func() { // the caller's own steps would be ordered with those of the answer
 		<-asked
 		cancel()
 		close(release)
@@ -43,7 +43,7 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	found, err := cluster.lookUp(ctx, []string{orders})
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, found)
-	for range 5 { // the answer comes meanwhile; to wait for it would put it in order too
+	for range 5 { // the answer comes meanwhile; waiting for it would also order it
 		runtime.GC()
 	}
 	found, err = cluster.lookUp(t.Context(), []string{orders})
@@ -81,8 +81,8 @@ func TestAbortedTransactionsAreInvisible(t *testing.T) {
 	}
 }
 
-// An offset that retention has deleted is told with its place, and is passed where that is allowed.
-// Commits claim no leader epoch, of which kafka-go knows nothing.
+// An offset that retention has deleted is reported with its position, and is skipped with
+// Allow.Skip. Commits have no leader epoch, because kafka-go does not know it.
 func TestRetentionGap(t *testing.T) {
 	r := newRig(t, 1)
 	r.produce(0, 0, 10)

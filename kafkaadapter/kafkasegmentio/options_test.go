@@ -28,7 +28,7 @@ func nothing(context.Context, *kafkaadapter.Message) error { return nil }
 
 type resolver struct{ kafka.BrokerResolver }
 
-// Arguments that cannot be meant are refused by their names, before anybody is contacted.
+// Arguments that make no sense are refused by their names, before a broker is contacted.
 func TestBadArguments(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10),
 		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
@@ -84,7 +84,7 @@ func TestBadArguments(t *testing.T) {
 	wantInput(t, c.Run(nil), "Context") //nolint:staticcheck // on purpose
 }
 
-// While the brokers cannot be reached the observer is told, and the end of ctx ends Run.
+// While the brokers cannot be reached, the observer gets errors. The end of ctx ends Run.
 func TestBrokersAreUnreachable(t *testing.T) {
 	r := newRig(t, 1)
 	cfg := r.config(nil)

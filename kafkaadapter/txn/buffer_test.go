@@ -60,7 +60,7 @@ func TestPausesByBytes(t *testing.T) {
 	assert.Equal(t, 49, b.bytes)
 }
 
-// Gaps in the offsets are nothing special, and what is committed does not come in again.
+// Offsets may have gaps, and committed messages are not added again.
 func TestCommittedIsDropped(t *testing.T) {
 	b := newBuffer(10, 1000, func(bool) bool { return true })
 	for _, o := range []int64{3, 7, 20} {

@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A commit that a broker does not answer holds nobody up.
+// The drain does not wait for a producer call that takes too long.
 func TestDrainDoesNotWaitForABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
@@ -85,7 +85,7 @@ func TestDrainDoesNotWaitForABroker(t *testing.T) {
 	})
 }
 
-// slowEncoder makes sending last.
+// slowEncoder makes a send take a minute.
 type slowEncoder struct{}
 
 func (slowEncoder) Encode() ([]byte, error) {
@@ -154,8 +154,8 @@ func TestHandlerExits(t *testing.T) {
 	})
 }
 
-// The intake never blocks: a partition whose handler is behind is paused, and resumed.
-// Where nobody can pause it, it is not read.
+// The intake never blocks: a partition whose handler is behind is paused, and resumed. Without Run
+// it cannot be paused; then its messages are not read.
 func TestPausedWhileBehind(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -235,7 +235,7 @@ func (g *pausableGroup) Consume(ctx context.Context, _ []string,
 func (g *pausableGroup) Pause(set map[string][]int32)  { g.paused += len(set[topic]) }
 func (g *pausableGroup) Resume(set map[string][]int32) { g.paused -= len(set[topic]) }
 
-// A pause ends with the claim: sarama keeps it for the next claim of the partition.
+// A pause ends with its claim: otherwise sarama would keep it for the next claim of the partition.
 func TestPauseEndsWithTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)

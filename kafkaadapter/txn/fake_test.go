@@ -31,7 +31,7 @@ type fakeCluster struct {
 	looks     int      // at it
 	onLook    func()   // runs once, after a look at the topic
 	outputs   []string // committed
-	member    error    // what a heartbeat is told
+	member    error    // the answer to a heartbeat
 	clients   int      // open
 	producers int      // open
 	zombie    func()   // runs once, when a producer is asked for, before it is there
@@ -159,7 +159,7 @@ type fakeProducer struct {
 	closed bool
 }
 
-// do runs a call of the producer. Whoever is fenced can do nothing but close.
+// do runs a call of the producer. A fenced producer can only be closed.
 func (p *fakeProducer) do(name string, f func()) error {
 	if fault, ok := p.call(name); ok {
 		p.mu.Lock()

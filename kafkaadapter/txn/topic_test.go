@@ -38,8 +38,8 @@ func TestOldOffsetIsNotCommittedIntoNewTopic(t *testing.T) {
 	})
 }
 
-// The topic is replaced between the look at it and the commit, which the new one takes. The next
-// claim finds by the stamp that the offset is the old one's, and commits the start.
+// The topic is replaced after the look at it, so the commit goes to the new topic. The next claim
+// finds by the stamp that the offset is one of the old topic, and commits the start.
 func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
@@ -68,8 +68,8 @@ func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	})
 }
 
-// sarama has fetched the offset of the old topic when that is deleted, and the new one is there
-// when the claim looks: it must not begin in its middle.
+// sarama has fetched the offset of a topic that is then deleted and created again. The claim finds
+// the new topic, and must not begin in its middle.
 func TestClaimDoesNotBeginAtADeletedOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
@@ -82,7 +82,7 @@ func TestClaimDoesNotBeginAtADeletedOffset(t *testing.T) {
 	})
 }
 
-// Brokers that know no UUIDs: nothing is compared, and nothing is stamped.
+// If the brokers have no UUIDs, topics are not compared, and offsets have no stamp.
 func TestTopicWithoutUUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever fails, and wherever, the output of each message is committed once, in order,
-// and what follows the fault is what the state of the producer allows.
+// Whichever call fails, the output of each message is committed once and in order. After the fault
+// the worker makes only calls that the state of the producer allows.
 func TestFaultAndWhatFollows(t *testing.T) {
 	const (
 		begin = "member init committed "
@@ -134,7 +134,7 @@ func TestAnyFaults(t *testing.T) {
 	}
 }
 
-// anyFault is one that sarama may have in a call, with the state that it leaves.
+// anyFault returns a fault that sarama may have in a call, with the state after it.
 func anyFault(rnd *rand.Rand, call string) fault {
 	one := func(faults ...fault) fault { return faults[rnd.IntN(len(faults))] }
 	lost := fault{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction}
@@ -165,7 +165,7 @@ func anyFault(rnd *rand.Rand, call string) fault {
 	}
 }
 
-// One that is not a member of the group any more fences nobody and commits nothing.
+// A consumer that the group has removed fences no producer and commits nothing.
 func TestStaleMemberEndsItsClaim(t *testing.T) {
 	for _, stale := range []error{sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId,
 		sarama.ErrFencedInstancedId} {
@@ -294,8 +294,8 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 	}
 }
 
-// Where a message cannot be processed and nothing takes it, Run stops: it is never skipped,
-// and what lies before it is committed.
+// If a message cannot be processed and its dead letter cannot be written, Run stops. The message is
+// never skipped, and the messages before it are committed.
 func TestUnprocessableStops(t *testing.T) {
 	never := dedup.Permanent(errors.New("no such account"))
 	for _, row := range []struct {
@@ -339,7 +339,7 @@ func TestUnprocessableStops(t *testing.T) {
 	}
 }
 
-// A cluster that is down makes no message permanent, whatever the cap.
+// While the cluster is down, attempts do not count, so no message becomes a dead letter.
 func TestOutageCountsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)

@@ -81,7 +81,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// The receiver of httpadapter/webhook believes what is signed, with each of the secrets, and
+// The receiver of httpadapter/webhook accepts a signed message with each of the secrets, and
 // nothing else.
 func TestSignatures(t *testing.T) {
 	got := make(chan *webhook.Message, 1)
@@ -151,8 +151,8 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	assert.Zero(t, hits.Load())
 }
 
-// While an endpoint wants no requests it gets none, and another one does.
-// Also after a final answer: RFC 9110 has 413 with Retry-After for an endpoint that is full.
+// While an endpoint asks for no requests, it gets none, and another endpoint still gets them. This
+// includes final answers: RFC 9110 has 413 with Retry-After for an endpoint that is full.
 func TestRetryAfterIsHonored(t *testing.T) {
 	for status, final := range map[int]bool{
 		http.StatusServiceUnavailable: false, http.StatusTooManyRequests: false,
@@ -192,7 +192,7 @@ func TestAnswerIsBounded(t *testing.T) {
 	assert.Less(t, written.Load(), int64(16<<20), "sockets hold some of it")
 }
 
-// hangs until the test ends, or the client has gone.
+// hang waits until the test ends, or the client has gone.
 func hang(t *testing.T) http.HandlerFunc {
 	t.Helper()
 	return func(_ http.ResponseWriter, r *http.Request) {
@@ -281,7 +281,7 @@ func TestBadEndpoint(t *testing.T) {
 	assert.Zero(t, hits.Load())
 }
 
-// A message of a key is sent when the one before it is acknowledged, and not when that has failed.
+// A message is sent when the one of its key before it is acknowledged, and not if that one fails.
 func TestOrder(t *testing.T) {
 	var got []string // one request at a time: all have one key
 	endpoint, _ := receiver(t, func(w http.ResponseWriter, r *http.Request) {

@@ -81,8 +81,8 @@ func TestDelivery(t *testing.T) {
 	assert.Equal(t, 2, ds[0].Deliveries)
 }
 
-// A dead letter has the headers of its message, but for those that the server obeys: with its
-// Nats-Msg-Id a stream that has both would drop it as a copy.
+// A dead letter has the headers of its message, except those that the server acts on: a stream that
+// has both would drop a letter with the Nats-Msg-Id of its message as a copy.
 func TestParkedMessage(t *testing.T) {
 	js := startBroker(t).connect(t)
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS",

@@ -41,7 +41,7 @@ func (b breaker) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 
 var deliveries atomic.Int32
 
-// broken are adapters with one fault each, and a row that must convict it.
+// broken has adapters with one fault each, and the row that must find it.
 var broken = map[string]struct {
 	convicts string
 	breaker
@@ -104,7 +104,7 @@ func TestBrokenAdaptersAreConvicted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for name := range rows { // or time alone might convict the others
+	for name := range rows { // or a slow machine alone might convict the others
 		all.Go(func() {
 			assert.False(t, convicted(t, name, breaker{}), "a sound adapter, by %s", name)
 		})
@@ -112,7 +112,7 @@ func TestBrokenAdaptersAreConvicted(t *testing.T) {
 	all.Wait()
 }
 
-// convicted runs one row on a broken adapter of a broker in memory.
+// convicted runs one row on an adapter with the fault b, and reports whether it fails.
 func convicted(t *testing.T, name string, b breaker) bool {
 	q := NewBroker(2 * time.Second).Queue()
 	q.IDs = 100

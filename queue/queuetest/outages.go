@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/queue"
 )
 
-// slow takes 10 ms for each message, so that messages are at work when an outage begins.
+// slow takes 10 ms for each message, so that handlers are running when an outage begins.
 func slow(ctx context.Context, _ *process, _ *queue.Delivery, effect func()) error {
 	if err := pause(ctx, 10*time.Millisecond); err != nil {
 		return err

@@ -104,7 +104,7 @@ func checkLongWork(tr *trial) {
 	tr.awaitTotal(long)
 	tr.send(1, messages("quick", tr.q.IDs-long)...)
 	tr.through()
-	// A broker that stands still may take a few calls of Extend too late.
+	// A broker that is stopped for a while may take a few calls of Extend too late.
 	again := 0
 	for _, m := range slow {
 		switch n := tr.count(tr.arrivals, m.ID); {
@@ -164,8 +164,8 @@ func checkPoison(tr *trial) {
 }
 
 // parkedOnce requires that each of these messages is parked once, and that no other is. A few may
-// be parked again: a process that stands still for the broker's time gets a message a second time
-// between Park and Ack.
+// be parked again: if a process is stopped for as long as the broker waits, it gets a message a
+// second time between Park and Ack.
 func (tr *trial) parkedOnce(want []Message) {
 	gone := tr.gone()
 	again := 0

@@ -62,7 +62,7 @@ func TestDeliveryOfAMessage(t *testing.T) {
 	assert.Empty(t, src.Delivery(&amqp.Delivery{MessageId: ""}).ID)
 }
 
-// A broker that cannot be reached, or that does not answer, holds up nobody.
+// Fetch does not hang when the broker cannot be reached, or does not answer.
 func TestFetchWithoutABroker(t *testing.T) {
 	src, err := rabbitqueue.New(rabbitqueue.Options{Queue: "orders", Dial: refuse})
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestFetchWithoutABroker(t *testing.T) {
 	assert.True(t, dedup.IsPermanent(err), "the source is closed: %v", err)
 }
 
-// Two consumers may share a source. Both hear that a dial has failed.
+// Two consumers may share a source. Both get the error of a failed dial.
 func TestFetchesShareADial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := make(chan struct{})
@@ -129,7 +129,7 @@ func TestRabbitMQ(t *testing.T) {
 	t.Run("close while the broker hangs", func(t *testing.T) { testCloseHangs(t, s) })
 }
 
-// Close has two connections to close, and waits for a broker that does not answer only once.
+// Close closes two connections. If the broker does not answer, it waits once for both.
 func testCloseHangs(t *testing.T, s *servertest.Server) {
 	name := servertest.Prefix(t)
 	src, look := source(t, s.Addr, rabbitqueue.Options{Queue: name, DeadLetters: name + "-dead"},
@@ -222,7 +222,7 @@ func testDeadLetter(t *testing.T, url string) {
 	assert.Zero(t, look.ready(t, copied))
 }
 
-// A letter that no queue takes is not parked, and the next one is.
+// Park fails while no queue takes the letter, and succeeds once there is one.
 func testLostLetter(t *testing.T, url string) {
 	name := servertest.Prefix(t)
 	src, look := source(t, url, rabbitqueue.Options{Queue: name, DeadLetters: name + "-dead"},

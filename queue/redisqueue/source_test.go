@@ -75,7 +75,7 @@ func TestDelivery(t *testing.T) {
 	assert.Equal(t, "billing/"+stream, ds[1].Scope)
 	assert.Equal(t, 1, ds[1].Deliveries)
 	require.NoError(t, ds[0].Ack(t.Context()))
-	for n := range 3 { // it is counted, and comes when it was asked for
+	for n := range 3 { // it is counted, and comes after the delay
 		began := time.Now()
 		require.NoError(t, ds[len(ds)-1].Nack(t.Context(), 50*time.Millisecond))
 		ds = fetch(t, src)
@@ -85,7 +85,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// An entry that is trimmed before it was acknowledged is lost, and that is said.
+// An entry that is trimmed before it was acknowledged is lost, and Fetch reports that.
 func TestTrimmed(t *testing.T) {
 	client, stream, src := queueOf(t)
 	for range 2 {
@@ -107,8 +107,8 @@ func TestTrimmed(t *testing.T) {
 	assert.Len(t, left, 1)
 }
 
-// Prevents: an entry that was trimmed while its handler worked, and failed, was lost in silence:
-// the XCLAIM of Extend or Nack takes it out of the pending entries, and no XAUTOCLAIM sees it.
+// An entry may be trimmed while its handler works. Extend and Nack report that: their XCLAIM takes
+// the entry out of the pending entries, so that no XAUTOCLAIM sees it.
 func TestTrimmedInHand(t *testing.T) {
 	client, stream, src := queueOf(t)
 	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream,

@@ -35,8 +35,8 @@ func TestNewNamesTheBadOption(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Two operations may have one body: its digest, which a queue with content-based deduplication has
-// for a deduplication id, is not the id of one of them.
+// Two operations may have the same body. So its digest, which is the deduplication id in a queue
+// with content-based deduplication, must not be their id.
 func TestID(t *testing.T) {
 	digest := sha256.Sum256([]byte("body"))
 	for name, c := range map[string]struct {

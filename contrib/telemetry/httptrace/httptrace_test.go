@@ -20,8 +20,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// A request that is sent twice, by a client that has its context travel along: the handler runs in
-// the client's trace, and what is answered the second time is linked to the first.
+// A client that sends its trace context sends a request twice. The handler runs in the client's
+// trace, and the second answer is linked to the first.
 func TestRequests(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))

@@ -99,8 +99,8 @@ func TestRetriedLetterWithoutItsValue(t *testing.T) {
 	assert.NoError(t, retry.Fault(whole))
 }
 
-// The key of a letter is that of its scope, and without a record nothing goes back unless that is
-// asked for.
+// Open looks for the record in the scope that the letter names. Without a record it refuses the
+// letter, unless the caller allows that.
 func TestOpenReadsTheScope(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10),
 		dedup.Config{Namespace: "n", Window: time.Hour, LeaseTTL: time.Minute})

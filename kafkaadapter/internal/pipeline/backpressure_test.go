@@ -54,7 +54,7 @@ func TestGateBetweenItsMarks(t *testing.T) {
 	assert.Equal(t, []string{"pause", "resume", "pause", "resume"}, c.calls)
 }
 
-// Whoever finishes never pauses: the reader may be about to wait for just that.
+// Ease, which is called after a message is finished, never pauses.
 func TestGateEases(t *testing.T) {
 	c := &fakeClient{t: t, level: 12}
 	g := c.backpressure(3, 10)
@@ -134,8 +134,8 @@ func TestGateCountsPausedTime(t *testing.T) {
 	})
 }
 
-// A level that was read before the workers emptied it must not pause the partition
-// after them: nobody would be left to resume it.
+// Check must not pause the partition for a level that it read before the workers finished
+// everything: no worker would be left to resume the partition.
 func TestGateNeverSticksOnAnOldLevel(t *testing.T) {
 	var tr pipeline.Tracker
 	slots := []pipeline.Slot{track(t, &tr, 0), track(t, &tr, 1)}

@@ -22,14 +22,14 @@ func TestRemoveCommitsALastTime(t *testing.T) {
 		late := track(t, tr, 5)
 		require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
 		c.wantBroker("t", 0, 5)
-		// A handler that ends after its claim must not mark what may be another's.
+		// A handler that ends after Remove must not mark: another member may have the partition.
 		late.Done()
 		com.Finished(100000)
 		time.Sleep(3 * time.Hour)
 		marks, _ := c.counts()
 		assert.Equal(t, 1, marks, "marks before and after Remove")
 		assert.NoError(t, com.Remove(t.Context(), "t", 0), "a second Remove")
-		// The partition comes back to this member, from where the broker is.
+		// The partition comes back to this member, which begins at the committed offset.
 		again := add(t, com, "t", 0)
 		track(t, again, 5).Done()
 		require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
@@ -37,7 +37,7 @@ func TestRemoveCommitsALastTime(t *testing.T) {
 	})
 }
 
-// The first last commit finds that the coordinator has moved, the second one finds it.
+// The first last commit may go to a coordinator that has moved. The second one finds the new one.
 func TestLastCommitIsRepeatedAtOnce(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -112,7 +112,7 @@ func TestRemoveIsBoundedByItsContext(t *testing.T) {
 		err := com.Remove(within(t, time.Second), "t", 0)
 		assert.ErrorIs(t, err, errAsked)
 		assert.Equal(t, time.Second, time.Since(start))
-		// The claim is gone although nobody served it, also for a claim that follows.
+		// Remove timed out, but the old claim is gone: it is not marked, even after the next Add.
 		fresh := add(t, com, "t", 0)
 		c.set(func() { close(c.hang); c.hang = nil })
 		time.Sleep(time.Second)
@@ -124,8 +124,8 @@ func TestRemoveIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
-// A Remove gives up while its very round is under way, and the partition is added
-// again: the round's end must not take the new claim away.
+// Remove times out while the round that serves it is under way, and the partition is added again.
+// The end of that round must not remove the new claim.
 func TestRoundOfAnOldClaimSparesTheNewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// client behaves like sarama's offset manager: a mark is dirty until a commit that
-// arrives, a commit of nothing dirty sends nothing, and a lost one says nothing.
+// client behaves like sarama's offset manager: a mark is dirty until a commit arrives, a commit
+// without dirty marks sends nothing, and a lost commit reports no error.
 type client struct {
 	t *testing.T
 
@@ -154,8 +154,8 @@ func TestCommitterCommitsWhatMoved(t *testing.T) {
 	})
 }
 
-// Sarama says nothing about a commit that met a moved coordinator. When it was the
-// last message's commit, nothing but the committer would ever send it again.
+// sarama reports no error for a commit that went to a coordinator that has moved. After the last
+// message only the committer can send that commit again.
 func TestLostLastCommitIsRepeated(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -253,8 +253,8 @@ func TestCommitAfterCount(t *testing.T) {
 	})
 }
 
-// While one message is stuck, the count continues asking; repeating at that rate would
-// flood the coordinator and use up the repetitions in no time.
+// While one message is stuck, Finished still asks for commits. Repeating a lost commit at that rate
+// would flood the coordinator and soon use up the repetitions.
 func TestWishesDoNotRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t)

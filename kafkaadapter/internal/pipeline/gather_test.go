@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// sendings notes batches that each take a while.
+// sendings records batches; sending each takes a while.
 type sendings struct {
 	mu      sync.Mutex
 	sizes   []int
@@ -49,7 +49,7 @@ func TestGatherSendsTheFirstAtOnceAndTheCrowdTogether(t *testing.T) {
 	})
 }
 
-// A full batch does not wait for the one under way, and no more than senders do.
+// A full batch does not wait for the batch under way, but at most two are sent at a time.
 func TestGatherBoundsSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sendings{lasting: time.Second}
@@ -68,8 +68,7 @@ func TestGatherBoundsSenders(t *testing.T) {
 	})
 }
 
-// A batch is the sender's until it returns, whatever is added meanwhile; then its array is used
-// again.
+// Add does not change a batch until send has returned. Then the array of the batch is reused.
 func TestGatherLeavesABatchToItsSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrays := map[*int]bool{}

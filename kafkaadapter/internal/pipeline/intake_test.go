@@ -17,7 +17,7 @@ import (
 
 var errAsked = errors.New("asked to stop")
 
-// intakeConfig has what a test wants to be unusual.
+// intakeConfig has the settings in which a test differs from the usual ones.
 type intakeConfig struct {
 	BatchMax  int
 	BatchWait time.Duration
@@ -30,7 +30,7 @@ func newIntake(t *testing.T, source <-chan int, cfg intakeConfig) *pipeline.Inta
 	return pipeline.NewIntake(source, cmp.Or(cfg.BatchMax, 256), cmp.Or(cfg.BatchWait, usualWait))
 }
 
-// crowd has the last batch have had company, so that the next one waits for more.
+// crowd gives in a batch of two items, so that in waits for more items in its next batch.
 func crowd(t *testing.T, in *pipeline.Intake[int], source chan<- int) {
 	t.Helper()
 	for range 2 {
@@ -81,7 +81,7 @@ func TestIntakeWaitsForTheFirst(t *testing.T) {
 		time.AfterFunc(time.Hour, func() { source <- 1 })
 		start := time.Now()
 		batch, err := in.Next(t.Context(), nil)
-		// it comes alone, and does not wait for company
+		// the item is alone, and Next does not wait for more
 		require.NoError(t, err)
 		assert.Equal(t, []int{1}, batch)
 		assert.Equal(t, time.Hour, time.Since(start))
@@ -133,7 +133,7 @@ func TestIntakeStopsWaitingWhenFull(t *testing.T) {
 	})
 }
 
-// One that came alone has the next one wait for nothing, and two have it wait.
+// After a batch of one item Next does not wait for more items. After a batch of two it does.
 func TestIntakeWaitsWhereItIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(chan int, 2)
@@ -175,8 +175,8 @@ func TestIntakeAppends(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, batch)
 }
 
-// A message that was received has a slot that nobody else will ever finish, so a batch that was
-// begun is handed over whatever happens.
+// Only the caller can finish the slot of a message that was received. So Next returns a batch that
+// it has begun, whatever happens.
 func TestIntakeEnd(t *testing.T) {
 	type end struct {
 		name  string

@@ -53,7 +53,7 @@ func (r *batchReferee) process(_ context.Context, tasks []pipeline.Task[item]) {
 	}
 }
 
-// check is what must hold of a batch when it is handed out.
+// check checks a batch when the queues hand it out.
 func (r *batchReferee) check(tasks []pipeline.Task[item]) {
 	require.NotEmpty(r.t, tasks)
 	assert.LessOrEqual(r.t, len(tasks), r.batch, "the limit of a batch")

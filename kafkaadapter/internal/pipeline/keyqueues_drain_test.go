@@ -21,7 +21,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// sleeper runs each item for n seconds unless its context ends, which it notes.
+// sleeper runs each item for n seconds. If its context ends before that, it records the cause.
 type sleeper struct {
 	mu       sync.Mutex
 	finished []item
@@ -37,7 +37,7 @@ func (s *sleeper) process(ctx context.Context, it item) pipeline.Decision {
 	select {
 	case <-time.After(time.Duration(it.n) * time.Second):
 	case <-done:
-		time.Sleep(time.Millisecond) // so that Drain has answered before
+		time.Sleep(time.Millisecond) // so that Drain returns first
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.causes = append(s.causes, context.Cause(ctx))
@@ -78,7 +78,7 @@ func TestDrainCancelsWhatDoesNotEnd(t *testing.T) {
 		assert.Equal(t, 10*time.Second, time.Since(start))
 		assert.Equal(t, []item{{"slow", 3600}}, left.Running)
 		assert.Equal(t, []item{{"slow", 1}}, left.Pending)
-		// The handler has heard it: asking again finds its attempt ended, not finished.
+		// The handler has ended by now: the second Drain returns its item as pending.
 		again := l.Drain(within(t, time.Second))
 		assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"slow", 3600}}}, again)
 		require.Len(t, s.causes, 1)
@@ -97,7 +97,7 @@ func TestDrainReturnsThoughAHandlerIsDeaf(t *testing.T) {
 			left := l.Drain(within(t, 10*time.Second))
 			assert.Equal(t, pipeline.Drained[item]{Running: []item{{"deaf", 100}}}, left)
 		}
-		// It ends after all, successfully: then it is nobody's.
+		// The handler succeeds in the end. Then Drain returns nothing.
 		assert.Zero(t, l.Drain(within(t, time.Hour)), "after its end")
 		assert.Equal(t, []item{{"deaf", 100}}, s.finished)
 	})

@@ -75,8 +75,8 @@ func TestKeysRunSideBySideAndInOrder(t *testing.T) {
 	})
 }
 
-// With one worker every key "hashes to the same worker": a key that waits must still
-// hold up nobody else.
+// With one worker every key "hashes to the same worker": a key that waits must still not hold up
+// other keys.
 func TestWaitingKeyGivesItsWorkerBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, waited := newJournal(), false

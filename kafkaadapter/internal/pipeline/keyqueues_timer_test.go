@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A timer fires and its goroutine waits for the lock while Drain takes the queue's
-// items: what it then finds must not be taken for a queue that waits.
+// A timer fires, and its goroutine waits for the lock while Drain takes the queue's items. The
+// timer must not make the drained queue ready.
 func TestTimerThatFiresDuringTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewKeyQueues(t.Context(), KeyQueuesConfig{}, func(context.Context, int) Decision {

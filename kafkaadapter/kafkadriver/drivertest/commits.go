@@ -204,7 +204,7 @@ func (s *scene) canceled(g *gateway) {
 	s.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was canceled" })
 }
 
-// The member stops, so that it does not fence in turn the one that has taken over its instance.
+// The member stops. If it joined again, it would fence the member that took over its instance id.
 func instance(s *scene) {
 	s.topic(orders, 1)
 	s.cluster.Fail(Failure{API: commitAPI, Code: fencedInstance, Count: 1})

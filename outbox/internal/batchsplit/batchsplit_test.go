@@ -73,7 +73,7 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// Prevents messages from being given up because there was no time.
+// A message must not be given up because there was no time to send it again.
 func TestResendEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -64,7 +64,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestAskRefuses also prevents an answer from a list of sets that is no longer all.
+// TestAskRefuses also prevents an answer from a list of sets that is not complete any more.
 func TestAskRefuses(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		for name, c := range map[string]struct {

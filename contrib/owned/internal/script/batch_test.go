@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// The effects of a batch write, of all that the one of TestBatch is to have.
+// The effects that the batch write of TestBatch may have.
 const (
 	doesMarks = 1 << iota
 	doesTouches
@@ -27,7 +27,7 @@ const (
 	doesSeq
 )
 
-// TestBatch has one batch write with everything in it meet everything that may be there.
+// TestBatch sends a batch write that has all parts to a partition in different states.
 func TestBatch(t *testing.T) {
 	const marks, ended, begins, seq, rest = doesMarks, doesEnded, doesBegins,
 		doesSeq, doesMarks | doesTouches | doesEnded | doesLease | doesSeq
@@ -123,8 +123,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// wantTurned compares what is stored with what a batch write that was answered r was to do, over a
-// head as it was before.
+// wantTurned requires that what is stored has the effects does of a batch write that was answered
+// r, and no others. before is the head before it.
 func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 	before *script.State) {
 	p.t.Helper()
@@ -165,7 +165,7 @@ func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 	assert.Equal(p.t, max(h.Gen, p.g), r.Gen)
 }
 
-// rob has another take the partition over.
+// rob lets another owner take the partition over.
 func (p *part) rob() {
 	p.t.Helper()
 	p.lapse()
@@ -186,8 +186,8 @@ func (p *part) forgetNothing() {
 			&script.Forget{ID: 1000, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest}))
 }
 
-// TestBatchAgain has batch writes come twice, and late: the counts stay exact, and all that can
-// come back is a begin that has ended.
+// TestBatchAgain sends batch writes twice, and late. The counts stay exact, and only a begin that
+// has ended can come back.
 func TestBatchAgain(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -232,7 +232,7 @@ func TestBatchWithoutMarks(t *testing.T) {
 	})
 }
 
-// TestBeginNeverOverwritten prevents a begin that is lost under the name of another.
+// TestBeginNeverOverwritten prevents a begin from being overwritten by another one of its name.
 func TestBeginNeverOverwritten(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -248,8 +248,8 @@ func TestBeginNeverOverwritten(t *testing.T) {
 	})
 }
 
-// TestMembersAreExact prevents members that pass through a double, and calls that are
-// too large for Lua's stack.
+// TestMembersAreExact prevents members from being rounded to a double, and calls that are too large
+// for Lua's stack.
 func TestMembersAreExact(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -299,7 +299,7 @@ func TestMembersAreExact(t *testing.T) {
 	})
 }
 
-// TestFullServer has a server without memory refuse begins alone.
+// TestFullServer: a server without memory refuses only begins.
 func TestFullServer(t *testing.T) {
 	ctx := t.Context()
 	client := redistest.Client(t,

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// One pipeline may bring so much, as the documentation says.
+// One pipeline may read no more than this, as the documentation says.
 const (
 	mostBuckets = 512
 	mostBytes   = 4 << 20
@@ -97,8 +97,8 @@ func TestAskOfSeveralIsBounded(t *testing.T) {
 	assert.Equal(t, 3, read[p.bucket(mostBuckets-2)])
 }
 
-// TestAskReadsOnAfterATouch: the end of a large bucket has the mark of what its beginning says
-// was touched.
+// TestAskReadsOnAfterATouch: a large bucket has a touch of a key at its beginning, and the mark of
+// the same key at its end.
 func TestAskReadsOnAfterATouch(t *testing.T) {
 	p, runner := hookedPart(t, &pipelines{})
 	q := p.spread(1, 0)

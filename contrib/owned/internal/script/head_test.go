@@ -113,8 +113,8 @@ func (p *part) remap(m script.Remap) script.Reply {
 	return p.want(script.AnswerMapped, script.NewRemap(p.keys, m))
 }
 
-// TestAcquireDropsOldBegins prevents a run that grows forever, and one that loses what
-// is not old, or belongs to an epoch that continues.
+// TestAcquireDropsOldBegins prevents a run that grows forever, and one that loses begins that are
+// not old, or that belong to an epoch that continues.
 func TestAcquireDropsOldBegins(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -269,8 +269,8 @@ func TestRemap(t *testing.T) {
 	})
 }
 
-// TestLost has a partition that lost members stay so until an operator bears it anew,
-// and then be acquired without being lost again.
+// TestLost: a partition that lost members stays lost until an operator creates it anew. Then it can
+// be acquired, and is not lost again.
 func TestLost(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -307,8 +307,8 @@ func (p *part) markAs(answer string, n int, ids ...int64) {
 	p.want(answer, script.NewBatch(p.keys, p.self, p.turn(n, ids, nil)))
 }
 
-// TestClockBack prevents a generation that is written to again after it was over, on a
-// promoted server whose clock is late.
+// TestClockBack prevents writes to a generation that is over already, on a promoted server whose
+// clock is late.
 func TestClockBack(t *testing.T) {
 	frozen, client := redistest.Freeze(t)
 	p := held(t, redistest.Backend{Client: client, Prefix: "own"}, "p")
@@ -348,7 +348,7 @@ func TestUnreadable(t *testing.T) {
 			prepare(p)
 			for call, c := range calls {
 				r := p.runner.Run(t.Context(), []script.Call{c})[0]
-				// miniredis tells no type of error from within a script.
+				// miniredis does not say the type of an error inside a script.
 				assert.Error(t, r.Err, "%s, %s: %+v", name, call, r)
 				assert.False(t, !errors.Is(r.Err, script.ErrUnreadable) &&
 					(name == "version" || b.Name != "miniredis"), "%s, %s: %+v", name, call, r)

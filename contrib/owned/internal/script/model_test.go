@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// model is what the scripts are to do, in Go. Each of its methods is one script; it is told
-// the server's clock by the script's answer, and returns what else the answer is to be.
+// model does in Go what the scripts must do. Each of its methods is one script. It gets the
+// server's clock from the script's answer, and returns what the rest of that answer must be.
 type model struct {
 	head *script.State
 	// own is the owner's token and epoch, "" for nobody, and until when.
@@ -20,7 +20,7 @@ type model struct {
 	sets  map[string]modelSet
 	// buckets are lists: the same member may be there twice.
 	buckets map[string]modelBucket
-	// bore: a loss was taken out, and counts are no more than lower bounds.
+	// bore: a lost partition was created anew, so counts are only lower bounds.
 	bore bool
 }
 

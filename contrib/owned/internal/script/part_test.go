@@ -23,7 +23,7 @@ const (
 	hold      = 24 * time.Hour
 )
 
-// part is a partition of a test, and one who owns it.
+// part is a partition of a test, with an owner.
 type part struct {
 	t      *testing.T
 	client redis.UniversalClient
@@ -184,7 +184,7 @@ func (p *part) shorten() {
 
 func (p *part) renewed() bool { return p.lease() > leaseTime/2 }
 
-// dump is all there is in some keys, but for what expires when.
+// dump returns what the partition's keys and these sets hold, but not when they expire.
 func (p *part) dump(sets ...string) string {
 	ctx := p.t.Context()
 	out := fmt.Sprint(p.client.HGetAll(ctx, p.keys.Head).Val(),

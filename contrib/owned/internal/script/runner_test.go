@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestMissingScriptInAPipeline prevents calls that are lost with a script that the server does not
-// know, and others that are executed twice.
+// TestMissingScriptInAPipeline: if the server does not know a script, no call of the pipeline is
+// lost, and none is executed twice.
 func TestMissingScriptInAPipeline(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -36,8 +36,8 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 	})
 }
 
-// TestRunEndsWithItsContext prevents a caller that waits for the client's ReadTimeout when its own
-// time is up: go-redis looks at the context only between tries.
+// TestRunEndsWithItsContext prevents a caller from waiting for the client's ReadTimeout when its
+// own context has ended: go-redis looks at the context only between tries.
 func TestRunEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	opts := redistest.Fake(t, func([]string) string {
@@ -77,8 +77,8 @@ func TestUnreachable(t *testing.T) {
 	assert.ErrorAs(t, err, &dial)
 }
 
-// TestExecSendsNoCommandToTwoNodes prevents a command whose reply two nodes write: go-redis puts
-// one that was redirected aside once more when its batch fails.
+// TestExecSendsNoCommandToTwoNodes prevents two nodes from writing the reply of one command: when a
+// batch fails, go-redis puts a redirected command aside once more.
 func TestExecSendsNoCommandToTwoNodes(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"},
 		MaxRedirects: -1, DialTimeout: time.Millisecond})

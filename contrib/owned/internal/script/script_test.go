@@ -16,9 +16,9 @@ var all = map[string]*script{
 	"swap": swapScript,
 }
 
-// TestScriptsWriteWithAnEnd prevents a key without expiry after a crash between two commands. The
-// head, run and the value of swap alone have none: each SADD, or loop of them, and each APPEND is
-// followed by its PEXPIREAT.
+// TestScriptsWriteWithAnEnd prevents a key without expiry after a crash between two commands. Only
+// the head, run and the value of swap have no expiry: each SADD, or loop of them, and each APPEND
+// is followed by its PEXPIREAT.
 func TestScriptsWriteWithAnEnd(t *testing.T) {
 	call := regexp.MustCompile(`redis\.call\('([A-Z]+)', (KEYS\[\w+\])?[^\n]*`)
 	for name, s := range all {

@@ -207,9 +207,9 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestForgetTakesBeginsOfTheDead: of a key that was forgotten only a begin of an owner who lives
-// stays; else it would be a suspect for each owner to come. The ids next to it stay, and the time
-// of their begin.
+// TestForgetTakesBeginsOfTheDead: Forget keeps only the begins of a living owner. Other begins
+// would make the key a suspect for each later owner. The ids next to it stay, with the time of
+// their begin.
 func TestForgetTakesBeginsOfTheDead(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -313,8 +313,8 @@ func TestSetsEnd(t *testing.T) {
 	})
 }
 
-// TestGenerationsOver prevents a head that grows forever, and one that drops counts of
-// what is still there.
+// TestGenerationsOver prevents a head that grows forever, and one that drops counts of sets that
+// still exist.
 func TestGenerationsOver(t *testing.T) {
 	frozen, client := redistest.Freeze(t)
 	p := held(t, redistest.Backend{Client: client, Prefix: "own"}, "p")
@@ -353,7 +353,7 @@ func TestGenerationsOver(t *testing.T) {
 	})
 }
 
-// TestForgetIsAligned prevents a forget that takes away halves of two others.
+// TestForgetIsAligned prevents a Forget from removing the halves of two other ids.
 func TestForgetIsAligned(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")

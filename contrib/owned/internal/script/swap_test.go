@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestSwap prevents two who read the same value from both replacing it, and one whose reply was
-// lost from taking what it has written for somebody else's.
+// TestSwap prevents two callers that read the same value from both replacing it, and a caller whose
+// reply was lost from taking its own value for another caller's.
 func TestSwap(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		runner, key := script.NewRunner(b.Client), b.Prefix+":swap"

@@ -10,16 +10,16 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// op is a call, and what the model makes of it.
+// op is a call, and the model's answer to it.
 type op struct {
 	name  string
 	call  script.Call
 	model func(now time.Duration) script.Reply
-	// after is told what was answered.
+	// after gets the answer.
 	after func(r script.Reply)
 }
 
-// owner is the one whose it is, or else another.
+// owner returns the owner of the current epoch, or other if it is not known.
 func (w *walk) owner(other *script.Owner) *script.Owner {
 	for i := range w.selves {
 		if w.m.head != nil && w.selves[i].Epoch == w.m.head.Epoch {
@@ -50,7 +50,7 @@ func (w *walk) acquireOp(self *script.Owner) op {
 		}}
 }
 
-// ids are some, in no order; the same may be there twice.
+// ids returns up to most ids in random order; an id may be there twice.
 func (w *walk) ids(most int) []int64 {
 	var ids []int64
 	for range w.IntN(most + 1) {
@@ -132,7 +132,7 @@ func (w *walk) turned(self *script.Owner, sent script.Owner,
 	}
 }
 
-// unfolded are the fresh sets that a reader of head looks in, buckets those of an id.
+// unfolded returns the fresh sets that a reader of head looks in.
 func (w *walk) unfolded() (sets []script.Set) {
 	for g, of := range w.m.head.Gens {
 		for n := of.Folded + 1; n <= of.Newest; n++ {

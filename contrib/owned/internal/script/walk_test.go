@@ -16,10 +16,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestWalk has three owners and a stranger do what they like, in the belief of some time
-// ago, and send old calls again, and compares every answer and all that is stored with a
-// model. Next to the model it holds what has been promised: nothing marked is lost, counts
-// are exact, and what has begun is on record.
+// TestWalk lets three owners and a stranger send random calls, often with outdated knowledge, and
+// old calls again. It compares every answer and all that is stored with a model. Apart from the
+// model it checks the promises: no mark is lost, counts are exact, and each begin is on record.
 func TestWalk(t *testing.T) {
 	for _, name := range redistest.Backends {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +43,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// missing is an answer that was not met: a walk may go nowhere.
+// missing returns an answer that the walk has not had yet: it may not have reached that case.
 func (w *walk) missing() string {
 	for _, answer := range []string{
 		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia",
@@ -61,7 +60,7 @@ func (w *walk) missing() string {
 	return ""
 }
 
-// walk is a partition, its model, and who does what to it.
+// walk is a partition, its model, and the owners that send calls to it.
 type walk struct {
 	*part
 	*rand.Rand
@@ -152,7 +151,7 @@ func (w *walk) step() {
 	w.invariants(r)
 }
 
-// next picks an operation: one of before, sent again, or another.
+// next picks an operation: an earlier one that is sent again, or a new one.
 func (w *walk) next() op {
 	self := &w.selves[w.IntN(len(w.selves))]
 	if w.IntN(4) > 0 {
@@ -178,7 +177,7 @@ func (w *walk) next() op {
 	return w.forgetOp()
 }
 
-// compare reads all there is.
+// compare compares all that is stored with the model.
 func (w *walk) compare(now time.Duration) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -233,7 +232,7 @@ func (w *walk) compare(now time.Duration) {
 	}
 }
 
-// invariants hold of what compare has found to be there, whatever the model says.
+// invariants checks the state that compare has confirmed, whatever the model says of the answers.
 func (w *walk) invariants(r script.Reply) {
 	w.t.Helper()
 	if w.m.head == nil {

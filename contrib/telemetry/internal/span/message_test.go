@@ -84,8 +84,7 @@ func TestSpanAroundTheConsumer(t *testing.T) {
 		got.Parent().SpanID(), links)
 }
 
-// A message whose producer has sent no context has nothing but its claim that a batch could be
-// linked to.
+// If the producer of a message has sent no context, a batch can be linked only to its claim.
 func TestBatchOfUntraced(t *testing.T) {
 	m, spans := messages(t)
 	one := order(nil)
@@ -99,7 +98,7 @@ func TestBatchOfUntraced(t *testing.T) {
 	assert.Empty(t, spans.Ended()[1].Links(), "the handler, which is below that claim, the links")
 }
 
-// A tombstone is told, of a batch in the link of its message.
+// The span of a tombstone says that it is one. For a batch the link of its message says it.
 func TestTombstones(t *testing.T) {
 	m, spans := messages(t)
 	gone := order(propagation.MapCarrier{"traceparent": example})
