@@ -49,6 +49,7 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		<-run.Done()
+		synctest.Wait() // the Observer is called after the context was canceled
 		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
 		require.LessOrEqual(t, time.Since(start), lease/3)
 		p.seen.want(t, "lease lost", 1)
