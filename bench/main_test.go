@@ -67,8 +67,7 @@ func TestSuitesList(t *testing.T) {
 	}
 }
 
-// The documents have the tables of the results that are checked in, and a command that is not known
-// is an error.
+// The documents have the tables of the checked-in results. An unknown command is an error.
 func TestRun(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"table"}))
 	stderr := os.Stderr

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A batch says of every id what Where says, for the same reason, and is counted the same.
+// WhereAll gives every id the answer and the reason of Where, and counts it the same way.
 func TestWhereAllIsWhere(t *testing.T) { bothKinds(t, testWhereAllIsWhere) }
 
 func testWhereAllIsWhere(t *testing.T) {
@@ -69,7 +69,7 @@ func testWhereAllIsWhere(t *testing.T) {
 	}
 }
 
-// sameCounts says whether from a to b as much was counted as from b to c.
+// sameCounts reports whether as much was counted from a to b as from b to c.
 func sameCounts(a, b, c Stats) bool {
 	for i := range a.Answers {
 		if b.Answers[i]-a.Answers[i] != c.Answers[i]-b.Answers[i] {
@@ -84,7 +84,7 @@ func sameCounts(a, b, c Stats) bool {
 	return true
 }
 
-// full returns a filter for a number of keys a window. Its six generations are as full as planned.
+// full returns a filter for keys in a window. Its six generations are as full as planned.
 func full(b *testing.B, keys float64) *Filter {
 	f := mustNew(b, Options{Window: 1000 * time.Second, Rate: keys / 1000})
 	feed, n, err := covering(b, f), uint64(0), error(nil)

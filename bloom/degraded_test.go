@@ -30,8 +30,8 @@ func (c *consumer) receive(id [16]byte) {
 	c.store[id] = true
 }
 
-// Whatever is done to the filter, an effect runs once: never twice by a wrong New, and never not at
-// all because a message was taken for a duplicate.
+// Whatever is done to the filter, each effect runs exactly once. A wrong ProvenNew would run it
+// twice, and a wrong duplicate would not run it.
 func TestDegraded(t *testing.T) { bothKinds(t, degraded) }
 
 func degraded(t *testing.T) {
@@ -115,8 +115,8 @@ func degraded(t *testing.T) {
 	}
 }
 
-// restart replaces the consumer's filter by one that loads a snapshot taken in the middle of the
-// stream, and that is opened without having been fed the rest. That is wrong, and saves nothing.
+// restart replaces the filter by one that loads a snapshot from the middle of the stream. It is
+// opened although nobody has fed it the rest. This is wrong, and it saves nothing.
 func restart(spoil func([]byte) []byte, other func(*Options)) func(*testing.T, *consumer) {
 	return func(t *testing.T, c *consumer) {
 		var b bytes.Buffer

@@ -16,8 +16,8 @@ func wantCheck(t *testing.T, when string, f *Filter, n uint64, want Answer, why 
 	assert.Equal(t, why, reason, when)
 }
 
-// The one thing that matters: without a feed that vouches for all of the window, now, nothing is
-// new.
+// This is the most important rule: the filter proves that an id is new only while a feed covers the
+// whole window up to now.
 func TestNewOnlyUnderCoverage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &hand{}
@@ -95,7 +95,7 @@ func TestFeedNamesTheGeneration(t *testing.T) {
 	wantCheck(t, "not forgotten", f, 6, Maybe, None)
 }
 
-// A generation that begins before the feed is open was perhaps not fed from its start.
+// A generation may begin before the feed is open. Then it may not have been fed from its start.
 func TestRotationWhileLoading(t *testing.T) {
 	clock := &hand{}
 	f := mustNew(t, small(clock))
@@ -139,7 +139,7 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
-// A machine that was suspended has no monotonic time of it, but its wall clock has.
+// While a machine is suspended its monotonic clock is stopped, but its wall clock goes on.
 func TestSuspended(t *testing.T) {
 	f := mustNew(t, Options{Window: time.Hour, Rate: 1})
 	feed := covering(t, f)

@@ -78,13 +78,13 @@ func testRotationNeverForgetsInTheWindow(t *testing.T) {
 			truly, added := time.Duration(0), map[uint64]time.Duration{}
 			for n := range uint64(600) {
 				switch r.IntN(50) {
-				case 0: // stands
+				case 0: // the clock is stopped
 				case 1:
-					truly += time.Duration(r.Int64N(int64(6 * s))) // jumps ahead
+					truly += time.Duration(r.Int64N(int64(6 * s))) // the clock jumps ahead
 				default:
 					truly += time.Duration(r.Int64N(int64(s / 10)))
 				}
-				clock.set(truly - late(r)) // and goes back, where it is late
+				clock.set(truly - late(r)) // a late clock may go back
 				f.Add(id(n))
 				added[n] = truly
 				for old, at := range added {
@@ -116,7 +116,7 @@ func TestIndexNeverGoesBack(t *testing.T) {
 		"before the clock's origin")
 }
 
-// A goroutine chose its generation, was paused, and continues after that generation was dropped.
+// A writer chose its generation, was paused, and continues after that generation was dropped.
 func TestAddOfAPausedWriter(t *testing.T) { bothKinds(t, testAddOfAPausedWriter) }
 
 func testAddOfAPausedWriter(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A layer is saved, loaded and merged in chunks: one of more than two, and of no whole number of
-// them.
+// A layer is saved, loaded and merged in chunks. This layer has more than two chunks, and the last
+// one is shorter.
 func TestLayerInChunks(t *testing.T) { bothKinds(t, layerInChunks) }
 
 func layerInChunks(t *testing.T) {

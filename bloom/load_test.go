@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ten times what was planned, in memory for what was planned: hits become Unknown, misses stay a
-// proof, and nothing that was fed is ever denied.
+// A filter gets ten times as many keys as its memory was planned for. Hits become Unknown, misses
+// are still proofs, and no key that was fed is reported as new.
 func TestSaturated(t *testing.T) { bothKinds(t, testSaturated) }
 
 func testSaturated(t *testing.T) {
@@ -86,7 +86,7 @@ func testGrows(t *testing.T) {
 	assert.Equal(t, n-uint64(wrong), s.Answers[ProvenNew])
 }
 
-// Seven ids make an eighth Maybe, where the secret is known to whoever chooses them.
+// Seven chosen ids make the filter answer Maybe for an eighth, if their author knows the secret.
 func TestCraftedIDs(t *testing.T) {
 	public := make([]byte, 16)
 	o := Options{Window: time.Hour, Rate: 0.1, Secret: public}
@@ -108,7 +108,7 @@ func TestCraftedIDs(t *testing.T) {
 	}
 }
 
-// poison searches ids that set the bits of victim, two by the first of them.
+// poison finds ids that set the bits of victim. The first of them sets two.
 func poison(f *Filter, victim [16]byte) (ids [][16]byte) {
 	l, target := newLayer(f.plan.Bits), f.secret.id(victim)
 	for n := uint64(0); !holds(l, target); n++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The formula against what was measured of a split-block filter elsewhere, and against this one.
+// The formula fits measurements of another split-block filter, and of this one.
 func TestRateAsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		perKey, want float64
@@ -43,7 +43,7 @@ func TestRateAsPlanned(t *testing.T) {
 	}
 }
 
-// The same of Classic, filled as it plans itself.
+// The same test for Classic, filled as it plans itself.
 func TestClassicAsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		goal, perKey float64
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 		kind          Kind
 		slices        int
 		hashes        int
-		perKey, bytes float64 // bytes a key of the window
+		perKey, bytes float64 // bytes for each key of the window
 	}{{Blocked, 4, 8, 21.6, 4.1}, {Blocked, 8, 8, 0, 3.7}, {Classic, 4, 13, 18.1, 3.4},
 		{Classic, 8, 13, 0, 3.0}} {
 		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices, Kind: c.kind}

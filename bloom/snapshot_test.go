@@ -21,8 +21,8 @@ func tiny(clock *hand) Options {
 		Secret: []byte("0123456789abcdef"), KeyID: "k1", Kind: testKind}
 }
 
-// saved is a snapshot of an owner that fed id g+10 to generation g, -5 to 0, and is in generation
-// 0.
+// saved is a snapshot of an owner in generation 0. The owner has fed id g+10 to each generation g
+// from -5 to 0.
 func saved(t testing.TB, o Options) []byte {
 	t.Helper()
 	f := mustNew(t, o)
@@ -62,7 +62,7 @@ func testSnapshot(t *testing.T) {
 		again[len(again)-32:], "the sum of a part")
 }
 
-// A mark after the snapshot, in the generation that was open then: nothing may be new by it.
+// A mark was added after the snapshot, to the generation that was open then. It must not look new.
 func TestOlderSnapshot(t *testing.T) { bothKinds(t, testOlderSnapshot) }
 
 func testOlderSnapshot(t *testing.T) {
@@ -81,7 +81,7 @@ func testOlderSnapshot(t *testing.T) {
 	wantCheck(t, "marked since", f, 77, Unknown, NotCovered)
 }
 
-// An owner wakes after its time: another one may have written into what has ended meanwhile.
+// An owner saves after its time is over. Another owner may have written to its ended generations.
 func TestSavedAfterItsTime(t *testing.T) { bothKinds(t, testSavedAfterItsTime) }
 
 func testSavedAfterItsTime(t *testing.T) {
@@ -154,12 +154,12 @@ func with1(b []byte, at int, to byte) []byte {
 	return b
 }
 
-// firstGen is where the first generation begins in a snapshot of tiny.
+// firstGen is the offset of the first generation in a snapshot of tiny.
 const firstGen = 4 + 3 + 8 + 8 + 8 + 1 + 2 + 2 + 1 + 8 + 1
 
 func manyLayers(b []byte) []byte { return with1(b, firstGen+17, 255) }
 
-// A miscounted generation is left out alone.
+// Of a snapshot only the miscounted generation is left out.
 func TestMiscounted(t *testing.T) { bothKinds(t, testMiscounted) }
 
 func testMiscounted(t *testing.T) {
@@ -216,7 +216,7 @@ func TestSnapshotInput(t *testing.T) {
 	assert.Error(t, err, "a snapshot of another source than the Feed's")
 }
 
-// A generation that grew comes back with all its layers, over one that has ids of its own.
+// A generation that grew is loaded with all its layers, into a generation with ids of its own.
 func TestGrownSnapshot(t *testing.T) { bothKinds(t, testGrownSnapshot) }
 
 func testGrownSnapshot(t *testing.T) {

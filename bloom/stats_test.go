@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The state that an observer gets now and then is that of Stats.
+// State returns the same numbers as Stats. An observer gets them now and then.
 func TestStateIsThatOfStats(t *testing.T) {
 	f, err := New(Options{Window: time.Hour, Rate: 10})
 	require.NoError(t, err)

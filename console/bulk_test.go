@@ -19,7 +19,7 @@ import (
 
 var tickedBox = regexp.MustCompile(`name="key" value="([^"]*)"[^>]* checked>`)
 
-// bulkForm opens the question about all keys that match, and returns the form that confirms it.
+// bulkForm opens the question about all keys that match filter, and returns its form.
 func (r *rig) bulkForm(do, filter string) url.Values {
 	r.t.Helper()
 	page := r.shows("/bulk?do="+do+"&"+filter, http.StatusOK, "Type <em>"+phrases[do]+"</em>")
@@ -52,7 +52,7 @@ func TestBulk(t *testing.T) {
 				Authorize: func(*http.Request) (string, error) { return "eve", nil }})
 			form := r.bulkForm(do, "text=OF+ann&sort=label")
 			require.Len(t, form["key"], 3)
-			form["key"] = form["key"][1:] // the first is unticked: they are by label
+			form["key"] = form["key"][1:] // untick the first: the keys are sorted by label
 			compare(t, "POST", r.do(http.MethodPost, "/bulk", form), 200,
 				"2 keys were "+words[do].log, "!role=\"alert\"")
 			for key, want := range map[string]driver.State{"ann0": driver.StateUncertain,
@@ -72,7 +72,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// Nothing is changed by a form that is not whole, or not of this console.
+// A form that is incomplete, or not from this console, changes nothing.
 func TestBulkRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		form   func(url.Values)
@@ -107,7 +107,7 @@ func TestBulkRefuses(t *testing.T) {
 				func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", test.site) }),
 				test.status, test.part)
 			assert.Equal(t, before, r.store.written())
-			if strings.Contains(test.part, "Nothing was changed") { // asked once more
+			if strings.Contains(test.part, "Nothing was changed") { // the question is shown again
 				assert.Len(t, tickedBox.FindAllString(page, -1), 3)
 			}
 		})
@@ -121,8 +121,8 @@ func TestBulkRefuses(t *testing.T) {
 	open.shows("/bulk?do=forget", 400, "cannot be done")
 }
 
-// A key that changes after it was shown keeps its new state, and the others are changed: one that
-// is settled, and one whose next attempt ended uncertain, too.
+// Keys that change after they were shown keep their new state, and the others are changed. One such
+// key was settled, and the next attempt of another one ended uncertain.
 func TestBulkLeavesWhatHasMoved(t *testing.T) {
 	r := bulkRig(t, Options{AllowChanges: true})
 	form := r.bulkForm(doReleased, "text=bob")
@@ -186,7 +186,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A filter goes with every link of its list, and a bar shows each age against the oldest.
+// Every link of a filtered list has its filter. A bar compares each age with the oldest.
 func TestFilteredList(t *testing.T) {
 	r := bulkRig(t, Options{AllowChanges: true, ListLimit: 2})
 	page := r.shows("/uncertain?text=bob&sort=label", 200,
@@ -200,7 +200,7 @@ func TestFilteredList(t *testing.T) {
 	r.shows("/uncertain?older=yes", 400, "no such filter")
 }
 
-// The pages have the newest changes, and not more of them than fit.
+// The pages show only the newest changes, as many as fit.
 func TestJournalIsBounded(t *testing.T) {
 	var j journal
 	for i := range maxJournal + 5 {

@@ -63,8 +63,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A change that was not asked for by a page of ours, in this browser, by this person, now, of the
-// key as it stands, changes nothing.
+// A change must come from a page of ours, in this browser, by this person, recently, and for the
+// key's current state. Any other change is refused.
 func TestForgeries(t *testing.T) {
 	header := func(name, value string) func(*http.Request) {
 		return func(q *http.Request) { q.Header.Set(name, value) }
@@ -150,7 +150,7 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// A question that nobody has answered in time is asked again.
+// If the answer to a question comes too late, the question is asked again.
 func TestOldToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{AllowChanges: true, Window: testWindow})
@@ -214,8 +214,8 @@ func TestWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Between the last look and the write somebody else resolves the key. The new state stays: a
-// record, a claim of a worker, and a free key with its count of attempts.
+// Another process resolves the key between the last look and the write. The new state stays: a
+// record, a worker's claim, or a free key with its count of attempts.
 func TestSomebodyIsFaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		faster func(*rig)
@@ -267,7 +267,7 @@ func finish(r *rig, state driver.State) {
 	assert.True(r.t, b.Written)
 }
 
-// The browser leaves before the answer: a change that was begun is completed.
+// The browser leaves before the answer. A change that has begun is completed.
 func TestBrowserLeaves(t *testing.T) {
 	r := newRig(t, Options{AllowChanges: true, Window: testWindow})
 	form := r.question(doDone, "doubtful")

@@ -41,7 +41,7 @@ func lastHour(c *Console) (h hour) {
 	return h
 }
 
-// Counts lie in the minute in which they were made, and go when it is an hour old.
+// Counts belong to the minute in which they were made, and are dropped after an hour.
 func TestMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := collector(t)
@@ -59,7 +59,7 @@ func TestMinutes(t *testing.T) {
 		h = lastHour(c)
 		assert.EqualValues(t, 1, h.claims())
 		assert.EqualValues(t, 1, h.minutes[58].outcome[dedup.Duplicate])
-		o.Claimed(dedup.Event{Outcome: dedup.Uncertain}) // where the first minute was
+		o.Claimed(dedup.Event{Outcome: dedup.Uncertain}) // reuses the slot of the first minute
 		h = lastHour(c)
 		assert.EqualValues(t, 2, h.claims())
 		assert.EqualValues(t, 1, h.minutes[59].outcome[dedup.Uncertain])
@@ -79,7 +79,7 @@ func TestAges(t *testing.T) {
 		1000 * time.Hour, 0} {
 		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: age})
 	}
-	o.Claimed(dedup.Event{Outcome: dedup.InFlight, Age: time.Hour}) // has none
+	o.Claimed(dedup.Event{Outcome: dedup.InFlight, Age: time.Hour}) // this event has no age
 	h := lastHour(c)
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)
@@ -101,7 +101,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// Values that this version does not know are counted, and break nothing.
+// Values that this version does not know are counted, and cause no error.
 func TestUnknownValues(t *testing.T) {
 	c := collector(t)
 	o := observer(t, c, "a", time.Hour)
@@ -112,7 +112,7 @@ func TestUnknownValues(t *testing.T) {
 	assert.EqualValues(t, 1, h.total.cause[causes-1])
 }
 
-// Many goroutines count while pages are made and minutes begin; nothing is lost. Run with -race.
+// Many goroutines count while pages are made and minutes begin. No count is lost. Run with -race.
 func TestCollectorRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := collector(t)
@@ -147,7 +147,7 @@ func TestCollectorRace(t *testing.T) {
 	})
 }
 
-// Names made from data fill no memory.
+// Names that contain data do not fill memory.
 func TestCollectorIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, minutes*unsafe.Sizeof(bucket{}), uintptr(30<<10),
 		"the documentation says 30 KiB")
@@ -202,7 +202,7 @@ func TestObserverArguments(t *testing.T) {
 	assert.Equal(t, 1, len(c.counted()))
 }
 
-// The axis fits what it measures.
+// The axis fits the largest bar.
 func TestTicks(t *testing.T) {
 	for top := uint64(1); top < 100_000; top = top*5/4 + 1 {
 		c := chart{Series: []series{{}}}

@@ -134,7 +134,7 @@ func TestSearch(t *testing.T) {
 	compare(t, "from another site", w, 403, "another site", "!succeeded")
 }
 
-// Whatever text comes from outside is text on the page.
+// Any text from outside is shown as text, and not as HTML.
 func TestEscapes(t *testing.T) {
 	const evil = `"'><script>alert(1)</script><img src=x onerror=alert(1)>`
 	r := newRig(t, Options{
@@ -162,7 +162,7 @@ func TestEscapes(t *testing.T) {
 	r.shows("/key?id="+hexOf("done"), 502, "!<script", "&lt;script")
 }
 
-// A result is what ShowResult makes of it, and no more than 4 KiB.
+// A page shows what ShowResult returns, and at most 4 KiB of it.
 func TestShowResult(t *testing.T) {
 	long := strings.Repeat("ä", 3000)
 	show := "last digits 42"
@@ -191,7 +191,7 @@ func TestShowResultThatPanics(t *testing.T) {
 	})
 }
 
-// A store that fails makes a page with the cause, not a panic, and no page of zeros.
+// If the store fails, the page shows the cause. It does not panic, and shows no zeros.
 func TestStoreFails(t *testing.T) {
 	r := newRig(t, Options{AllowChanges: true, ShowError: func(err error) string {
 		return strings.ReplaceAll(err.Error(), "password", "***")
@@ -218,7 +218,7 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// A store that hangs is asked until the time is over.
+// A store that hangs is given up after Timeout.
 func TestTimeout(t *testing.T) {
 	r := newRig(t, Options{Timeout: time.Millisecond})
 	r.console.options.Store = &hanging{r.store}
@@ -282,7 +282,7 @@ func TestListIsBounded(t *testing.T) {
 	assert.Equal(t, maxCalls, e.calls)
 }
 
-// Mounted below a prefix, every link and form leads somewhere, and the cookie stays below it.
+// Below a prefix every link and form works, and the cookie is only for that prefix.
 func TestPrefix(t *testing.T) {
 	r := newRig(t, Options{AllowChanges: true, Window: testWindow})
 	mux := http.NewServeMux()

@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// An attempt that ended after MarkIrreversible is uncertain: the overview must not say that it may
-// run again.
+// An attempt that ended after MarkIrreversible is uncertain. The overview must not count it as
+// released.
 func TestUncertainEndsAreNotReleased(t *testing.T) {
 	c, err := New(Options{Store: dedup.Memory(10)})
 	require.NoError(t, err)

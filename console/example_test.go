@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// The pages below a path of a program's own, with what its Deduper does.
+// A program serves the pages below a path of its own, with the numbers of its Deduper.
 func Example() {
 	store, window := dedup.Memory(1000), 72*time.Hour
 	c, err := console.New(console.Options{Store: store, Namespace: "payments", Window: window})
@@ -39,7 +39,7 @@ func Example() {
 	}
 
 	mux := http.NewServeMux()
-	// behind what protects your operators' pages
+	// behind the protection of your operators' pages
 	mux.Handle("/console/", http.StripPrefix("/console", c))
 	page := httptest.NewRecorder()
 	mux.ServeHTTP(page, httptest.NewRequestWithContext(ctx, http.MethodGet, "/console/", nil))

@@ -21,8 +21,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// crowded is a store in a server with many keys of others: each call looks at
-// some of them, takes its time, and finds a key of ours, except the first call.
+// crowded is a store in a server with many foreign keys. Each call looks at some keys and takes its
+// time. Each call except the first finds a key of ours.
 type crowded struct {
 	dedup.Store
 	total, step int64
@@ -56,8 +56,8 @@ func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget tim
 
 var link = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
 
-// A page says how far it has looked, and leads on from there, with what was looked at and found
-// before.
+// A page says how far it has looked. Its link continues from there, and keeps the counts of the
+// pages before.
 func TestListAmongOthers(t *testing.T) {
 	store := &crowded{Store: dedup.Memory(1), total: 2_100_000, step: 400_000, takes: time.Second}
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestListAmongOthers(t *testing.T) {
 	}
 }
 
-// A page makes several calls within its time, and no more; an overview looks for half as long.
+// A page makes calls until its time is over. An overview has less time.
 func TestListTime(t *testing.T) {
 	for target, want := range map[string]struct {
 		timeout, took time.Duration
@@ -116,8 +116,8 @@ func TestListTime(t *testing.T) {
 	}
 }
 
-// indexed has an index of its uncertain keys and of those past their point of no return, and goes
-// over all names for others.
+// indexed has an index of its uncertain keys and of those past their point of no return. It looks
+// through all names for other keys.
 type indexed struct{ crowded }
 
 func (s *indexed) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
@@ -127,13 +127,13 @@ func (s *indexed) ScanKeys(ctx context.Context, cursor string, limit int, budget
 		each(driver.ID{1}, dedup.Record{State: driver.StateUncertain, Attempt: 1})
 		return "", 1, 1, 0, nil
 	}
-	// a SCAN finds one of those in the index, too
+	// a SCAN also finds a key of the index
 	each(driver.ID{0x22}, dedup.Record{State: driver.StateInProgress, Attempt: 1,
 		Irreversible: true})
 	return s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
 }
 
-// IrreversibleKeys has two pages.
+// IrreversibleKeys returns two pages.
 func (s *indexed) IrreversibleKeys(_ context.Context, cursor string, _ int, states []driver.State,
 	each func(driver.ID, dedup.Record)) (next string, foreign int, err error) {
 	id := driver.ID{0x21}
@@ -144,8 +144,7 @@ func (s *indexed) IrreversibleKeys(_ context.Context, cursor string, _ int, stat
 	return next, 0, nil
 }
 
-// Keys that an index has are counted exactly, apart from those that have to be looked for, and
-// once.
+// Keys of an index are counted exactly and only once, apart from keys that a SCAN has to find.
 func TestIndexedAreCountedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Store: &indexed{crowded{Store: dedup.Memory(1), total: 1_000_000,
@@ -173,7 +172,7 @@ func TestIndexedAreCountedApart(t *testing.T) {
 	})
 }
 
-// Nobody looks on for a client that has gone.
+// When a client has gone, its page stops looking.
 func TestListCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 10, step: 1,
@@ -188,7 +187,7 @@ func TestListCancelled(t *testing.T) {
 	})
 }
 
-// The counts of a link are numbers for people; somebody else's are worth nothing, and do no harm.
+// The counts in a link are only shown to people. Forged counts are ignored and do no harm.
 func TestListForgedCounts(t *testing.T) {
 	for query, says := range map[string]string{
 		"cursor=1&looked=x&found=-3":                                    "Looked at 1 of about 3 keys, those of others in the same server among them; 1 found so far.",
@@ -208,7 +207,7 @@ func TestListForgedCounts(t *testing.T) {
 	}
 }
 
-// A server that does not say how many keys it has.
+// The server does not say how many keys it has.
 func TestListOfUnknownSize(t *testing.T) {
 	for step, says := range map[int64]string{1: "Looked at 1 keys, those",
 		9: "There are none."} {

@@ -24,7 +24,7 @@ import (
 
 const testWindow = 72 * time.Hour
 
-// listed is a store in memory that lists what was claimed, and fails when told to.
+// listedStore is a store in memory that lists its claims, and can be made to fail.
 type listedStore struct {
 	dedup.Store
 
@@ -113,7 +113,7 @@ func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states
 	return "", foreign, nil
 }
 
-// rig is a console over a store with keys of namespace shop: done, failed, flying, doubtful.
+// rig is a console over a store with these keys of namespace shop: done, failed, flying, doubtful.
 type rig struct {
 	t       *testing.T
 	store   *listedStore
@@ -198,7 +198,7 @@ func (r *rig) state(key string) driver.State {
 	return r.store.Store.Lookup(context.Background(), []driver.ID{idOf(key)})[0].Record.State
 }
 
-// do sends a request with the rig's cookies, and keeps what it is given.
+// do sends a request with the rig's cookies, and keeps the cookies it gets.
 func (r *rig) do(method, target string, form url.Values,
 	edit ...func(*http.Request)) *httptest.ResponseRecorder {
 	r.t.Helper()
@@ -225,7 +225,7 @@ func (r *rig) do(method, target string, form url.Values,
 	return w
 }
 
-// shows asks for a page and compares its status and what must be in it, and must not.
+// shows gets a page, and checks its status and the parts that it must and must not have.
 func (r *rig) shows(target string, status int, parts ...string) string {
 	r.t.Helper()
 	w := r.do(http.MethodGet, target, nil)
@@ -255,7 +255,7 @@ func text(page string) string {
 
 var hiddenField = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
 
-// question opens the page that asks, and returns the form that it would send.
+// question opens the page with the question, and returns its form.
 func (r *rig) question(do, key string) url.Values {
 	r.t.Helper()
 	page := r.shows("/change?do="+do+"&id="+hexOf(key), http.StatusOK, `name="token"`)

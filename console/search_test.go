@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// The parts of a request, a webhook or a call that an operator knows lead to its record.
+// The parts of a request, a webhook or a call that an operator knows are enough to find its record.
 func TestSearchByWhatWasSent(t *testing.T) {
 	r := newRig(t, Options{})
 	request := httpadapter.RecordKey{Principal: "alice", Method: "POST",

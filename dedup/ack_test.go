@@ -23,7 +23,7 @@ const (
 	park    = "park or stop"
 )
 
-// decisions lists what the predicates say of err: one of them, or nothing said is park.
+// decisions lists the predicates that are true of err, or only park if none is.
 func decisions(err error) (all []string) {
 	for name, holds := range map[string]func(error) bool{ack: dedup.CanAck, again: dedup.CanRetry,
 		unknown: dedup.OutcomeUnknown} {
@@ -102,7 +102,7 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 	assert.Equal(t, []string{ack}, decisions(nil))
 }
 
-// TestAtMostOneDecision: nor does any error that is made of two of them.
+// TestAtMostOneDecision: an error that is made of two others also says one thing only.
 func TestAtMostOneDecision(t *testing.T) {
 	atoms := []error{
 		errors.New("own"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrUncertain,
@@ -122,15 +122,15 @@ func TestAtMostOneDecision(t *testing.T) {
 	}
 }
 
-// TestRefusalSaysItsFieldOnce: a certain refusal of a store is not an unknown outcome, and its
-// text does not say so either.
+// TestRefusalSaysItsFieldOnce: when a store certainly refuses a request, the error is not
+// ErrUnknown, and its text does not say that the outcome is unknown.
 func TestRefusalSaysItsFieldOnce(t *testing.T) {
 	err := refused(&dedup.InputError{Field: "Window", Reason: "is 2h0m0s"})(t)
 	assert.EqualError(t, err, "dedup: Window is 2h0m0s")
 	assert.NotErrorIs(t, err, dedup.ErrUnknown)
 }
 
-// ends is what Do says of a handler that ends with err, and whose end meets a fault.
+// ends returns the error of a Do whose handler injects fault and then returns err.
 func ends(err error, fault func(*testing.T, *hooked)) func(*testing.T) error {
 	return func(t *testing.T) error {
 		store := hook()
@@ -150,7 +150,7 @@ func lost(err error) func(*testing.T, *hooked) {
 	}
 }
 
-// loses lets another worker have the key while the handler stands still.
+// loses lets another worker mark the key while the handler sleeps for two leases.
 func loses(t *testing.T, store *hooked) {
 	store.setBefore(only("Renew", func(call) error { return errNet }))
 	time.Sleep(2 * lease)
@@ -158,7 +158,7 @@ func loses(t *testing.T, store *hooked) {
 	require.NoError(t, err)
 }
 
-// replayed is what a second call of the same key says.
+// replayed returns the error of a second call for the same key.
 func replayed(first func(*testing.T) error) func(*testing.T) error {
 	return func(t *testing.T) error {
 		store := hook()

@@ -90,6 +90,6 @@ func TestDownstreamKeyIsTheSameOnEveryAttemptAndDistinctPerPurpose(t *testing.T)
 		assert.Equal(t, 22, len(derived), "%q of %s, also", derived, name)
 		all[derived] = name
 	}
-	// It reaches other systems, which keep it: it never changes.
+	// Other systems receive this key and keep it, so it must never change.
 	assert.Equal(t, "x8RLnR_qX-JZMjCi4yZEWg", first)
 }

@@ -33,8 +33,8 @@ func keyed(key string, payload ...string) dedup.Request {
 	return r
 }
 
-// One batch with everything in it: each item gets its own answer, in order, and one bad
-// item fails nobody.
+// One batch has everything in it. Each item gets its own answer, in order, and one bad item does
+// not fail the others.
 func TestClaimBatchAnswersPerItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -77,8 +77,8 @@ func TestEmptyBatchesAskNothing(t *testing.T) {
 	assert.Equal(t, 0, store.count(), "calls to the store")
 }
 
-// A duplicate inside a batch shares the fate of the first: two runs in one poll are as
-// bad as two runs.
+// A duplicate inside a batch is an alias of the first. Two runs in one poll are as bad as any two
+// runs.
 func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
@@ -105,7 +105,8 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 	})
 }
 
-// The first may be the odd one out. The answer to it says nothing about the other.
+// The first request of a key may be the one with the wrong payload. Its answer says nothing about
+// the other requests of that key.
 func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 	bound := dedup.WithFingerprint([]byte("1"))
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 		calls := store.of()
 		require.Len(t, calls, 1)
 		assert.Equal(t, 5, calls[0].items)
-		// Ending again what has ended the same way asks nobody.
+		// A second end of the same kind is not sent.
 		errs = d.CompleteBatch(t.Context(),
 			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[2], Err: errNet}})
 		assert.Nil(t, errs)
@@ -233,7 +234,7 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 	})
 }
 
-// One claim of a batch was taken over: only its item says so.
+// Another process has marked one key of a batch. Only the item of that key returns ErrLeaseLost.
 func TestCompleteBatchTellsWhichLeaseWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -273,7 +274,7 @@ func TestCompleteBatchSendsTheRestOnly(t *testing.T) {
 	})
 }
 
-// halfway loses the answers of every batch from its middle on, until one item is left.
+// halfway loses the answers to the second half of every batch of two or more items.
 type halfway struct{ *hooked }
 
 func (h *halfway) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {

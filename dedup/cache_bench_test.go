@@ -55,7 +55,7 @@ func benchmarkCache(b *testing.B, keys int) {
 	each(b, "put/map", func(i int) { m.put(ids[i%keys]) })
 }
 
-// finished is what the end of a Kafka message leaves behind.
+// finished puts the entry into the cache that the end of a Kafka message leaves there.
 func finished(c *cache, id driver.ID, result []byte) {
 	change := driver.Finish{
 		ID: id, State: driver.StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,

@@ -18,7 +18,7 @@ import (
 // telling is a hooked store that reports Forgets, as Memory and Redis do.
 type telling struct {
 	*hooked
-	offset uint64 // added to the number: what a store that lost it does
+	offset uint64 // added to the number, as when the store has lost it
 }
 
 func tell() *telling { return &telling{hooked: hook()} }
@@ -43,7 +43,7 @@ func forgetFrom(t *testing.T, d *dedup.Deduper, key string) {
 	require.NoError(t, d.Forget(t.Context(), key))
 }
 
-// duplicate claims a key that is done, and fails unless it is told so.
+// duplicate claims a key that is done, and fails unless the outcome is Duplicate.
 func duplicate(t *testing.T, d *dedup.Deduper, key string) {
 	t.Helper()
 	require.Equal(t, dedup.Duplicate, claim(t, d, key).Outcome)
@@ -90,8 +90,8 @@ func TestCacheLifeInAStoreThatTells(t *testing.T) {
 	}
 }
 
-// A completion that is sent again finds a record that is older than this send: the entry
-// must end with that one.
+// Complete writes the record, but its reply is lost. Complete is called again ten seconds later.
+// The cache entry must expire with the record, and not ten seconds after it.
 func TestCacheEntryOfARepeatedEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -112,7 +112,7 @@ func TestCacheEntryOfARepeatedEnd(t *testing.T) {
 	})
 }
 
-// The entry is bound to what the store has bound the key to, also when the end said less.
+// The cache entry has the fingerprint that the store has, even if Mark was called without one.
 func TestCacheEntryKnowsAnEarlierFingerprint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -169,7 +169,7 @@ func forgetElsewhere(t *testing.T, step, phase time.Duration) {
 	assert.GreaterOrEqual(t, duplicates, 10, "duplicates before the Forget")
 }
 
-// An answer describes the time at which it was asked for. A late one is not younger.
+// The answer to a look is as old as the look's request, however late it arrives.
 func TestALookIsAsOldAsItsQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -189,7 +189,7 @@ func TestALookIsAsOldAsItsQuestion(t *testing.T) {
 	})
 }
 
-// A key that was cached before the first look may have been forgotten before it.
+// A key that was cached before the first look may also have been forgotten before that look.
 func TestForgetBeforeTheFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -200,8 +200,8 @@ func TestForgetBeforeTheFirstLook(t *testing.T) {
 	})
 }
 
-// An answer that left the store before another process's Forget, and arrives after the
-// look that noticed it.
+// The answer leaves the store before another process's Forget, and arrives after the look that
+// noticed the Forget.
 func TestAnswerUnderWayAcrossALookIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -247,7 +247,7 @@ func TestBusyCacheNeverMisses(t *testing.T) {
 	})
 }
 
-// Nothing is asked for where there is nothing to answer.
+// The cache does not look for Forgets while there is no hit to answer.
 func TestIdleCacheDoesNotLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -263,8 +263,8 @@ func TestIdleCacheDoesNotLook(t *testing.T) {
 	})
 }
 
-// While the number cannot be read the store decides, and it is not asked for the number
-// by everybody.
+// While the number cannot be read, the store answers every call, and only one of many calls tries
+// to read the number.
 func TestCacheServesNothingItCannotVouchFor(t *testing.T) {
 	for name, fault := range map[string]func(call) error{"down": down, "hanging": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestCacheServesNothingItCannotVouchFor(t *testing.T) {
 	}
 }
 
-// A number that was lost with the rest of the store is another number.
+// A store that loses its data also loses its number of Forgets. Any other number empties the cache.
 func TestCacheIsEmptiedByAnyOtherNumber(t *testing.T) {
 	for _, offset := range []uint64{1, 1<<64 - 1, 1 << 63} {
 		synctest.Test(t, func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestCacheIsEmptiedByAnyOtherNumber(t *testing.T) {
 	}
 }
 
-// Many callers with hits, and nobody has looked for long: one look serves them all.
+// Many callers have hits after a long time without a look. One look serves all of them.
 func TestConcurrentHitsShareALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -351,7 +351,7 @@ func TestConcurrentHitsShareALook(t *testing.T) {
 	})
 }
 
-// Close waits for a look that nobody waits for.
+// Close waits for a look in the background.
 func TestCloseWaitsForALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -367,7 +367,7 @@ func TestCloseWaitsForALook(t *testing.T) {
 	})
 }
 
-// A hit is answered without anything that Close could wait for, and so not after Close.
+// A hit makes nothing that Close could wait for. So Seen answers from the cache only before Close.
 func TestSeenFromTheCacheAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, tell(), cached(64<<10))
@@ -381,7 +381,7 @@ func TestSeenFromTheCacheAfterClose(t *testing.T) {
 	})
 }
 
-// Seen learns of another process's Forget like everybody else, and looks ahead for it.
+// Seen also learns of another process's Forget, and looks ahead for it.
 func TestSeenLearnsOfForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()

@@ -70,8 +70,8 @@ func TestCacheSizes(t *testing.T) {
 	assert.LessOrEqual(t, n, 106.0)
 }
 
-// A false duplicate is a lost message: the whole key decides, also among keys that agree
-// in everything that leads to their slot.
+// A false duplicate is a lost message. So the whole key is compared, also among keys that agree in
+// everything that leads to their slot.
 func TestCacheTableIsExact(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	ids := neighbours(2 * cacheWays)
@@ -96,7 +96,7 @@ func TestMatchTags(t *testing.T) {
 	}
 }
 
-// A full set gives up what was not hit.
+// A full set drops entries that had no hit.
 func TestCacheTableKeepsWhatIsUsed(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	ids := neighbours(100)
@@ -159,8 +159,8 @@ func TestCacheTableEmpties(t *testing.T) {
 	assert.True(t, table.alive(e, 0), "what was asked for since is not added")
 }
 
-// An answer and a Forget of its key at the same moment: whoever comes first, the key is
-// gone when both are through.
+// One goroutine adds an entry while another one forgets its key. Whichever comes first, the key is
+// absent when both have finished.
 func TestCacheTableForgetsWhatIsBeingAdded(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	id := randomID()
@@ -174,8 +174,8 @@ func TestCacheTableForgetsWhatIsBeingAdded(t *testing.T) {
 	}
 }
 
-// Readers, writers, Forgets and emptyings meet in few sets. Whatever is found is the whole
-// record of the key that was asked for, and no newer epoch's death is overlooked.
+// Readers, writers, Forgets and emptyings run at once on few sets. Each entry that a reader finds
+// is the whole record of its key, and none that is found alive is older than the last emptying.
 func TestCacheTableUnderLoad(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	ids := append(neighbours(3*cacheWays), neighbours(3*cacheWays)...)
@@ -240,7 +240,7 @@ func occupied(table *cacheTable) int64 {
 	return n
 }
 
-// The bound is that of the memory, whatever the entries carry, and it is made use of.
+// The entries fill the bound of the memory and do not exceed it, whatever they carry.
 func TestCacheBytesAreTheMemory(t *testing.T) {
 	const budget = 4 << 20
 	for _, row := range []struct {

@@ -180,8 +180,8 @@ func TestForgetClearsTheCache(t *testing.T) {
 	acquire(t, d, "k")
 }
 
-// An answer that left the store before the Forget got there must not come back through the
-// cache, nor through an attempt that is shared.
+// An answer that left the store before the Forget was executed must not come back through the
+// cache, nor through a shared attempt.
 func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	for name, ask := range map[string]func(*testing.T, *dedup.Deduper){
 		"claim": func(t *testing.T, d *dedup.Deduper) { _, _ = d.Claim(t.Context(), "k") },
@@ -214,7 +214,7 @@ func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	}
 }
 
-// An end that was written before the Forget and answered after it.
+// The store executes the end before the Forget, and its answer arrives after the Forget.
 func TestEndUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -57,7 +57,7 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 				c, err := d.Claim(ctx, "k")
 				counted := 0
 				if c != nil || !dedup.OutcomeUnknown(err) {
-					// Canceled while it renews its hidden claim, the call may still win.
+					// A call that is canceled while it renews its hidden claim may still win.
 					require.NotNil(t, c, "%v, %v", c, err)
 					require.NoError(t, c.Release(t.Context()), "%v, %v", c, err)
 					counted = 1
@@ -126,8 +126,8 @@ func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 	})
 }
 
-// A thousand impatient callers of a hanging store leave nothing behind, and are not
-// released one by one.
+// A thousand callers give up on a hanging store. Their claims are given back, in batches and not
+// one by one.
 func TestManyCancelledClaimsAreReleasedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -159,7 +159,7 @@ func wantFreeNow(t *testing.T, store *hooked, key string) {
 		key)
 }
 
-// A caller with a deadline and a store that hangs: FailOpen is for the store's sake.
+// FailOpen lets effects run when the store fails, not when the caller has gone or is out of time.
 func TestFailOpenDoesNotRunForACallerThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

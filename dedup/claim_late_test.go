@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// late makes a store answer the first claims of a test after the given time, as a
-// server that was frozen does: it executes first, or last, what was in its socket.
+// late makes a store answer the first claims of a test after the given time, as a frozen server
+// does. It executes the claims either before it is frozen or after.
 func late(store *hooked, after time.Duration, times int, executedFirst bool) {
 	wait := only("Claim", func(c call) error {
 		if c.nth <= times {
@@ -29,7 +29,7 @@ func late(store *hooked, after time.Duration, times int, executedFirst bool) {
 	}
 }
 
-// A reply that took longer than the lease says nothing about now.
+// A reply that took longer than the lease does not say who holds the key now.
 func TestClaimAnsweredAfterItsLeaseIsRefusedAndReleased(t *testing.T) {
 	for name, executedFirst := range map[string]bool{"executed first": true,
 		"executed last": false} {
@@ -75,8 +75,8 @@ func TestClaimAnsweredJustInTimeIsAcquired(t *testing.T) {
 	})
 }
 
-// A claim that a lost reply had hidden has spent part of its lease: it is renewed
-// before it is used, and counts from that renewal.
+// A claim whose first reply was lost has spent part of its lease. It is renewed before it is used,
+// and its lease counts from that renewal.
 func TestClaimFoundToBeOursIsRenewedBeforeUse(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		t.Run(fmt.Sprint("batch ", batch), func(t *testing.T) {

@@ -108,8 +108,8 @@ func TestCloseMayBeCalledConcurrently(t *testing.T) {
 	})
 }
 
-// When Close gives up, it cancels what runs, under a claim or without one, says how much
-// that was, and leaves no way for a handler to begin.
+// When Close gives up, it cancels the calls that still run, under a claim or without one. Its error
+// says how many they are, and no handler can start afterwards.
 func TestCloseThatGivesUpCancelsWhatStillRuns(t *testing.T) {
 	for name, change := range map[string]func(*dedup.Config){
 		"enforce":   nil,

@@ -35,7 +35,7 @@ func (l *ledger) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 	return answers
 }
 
-// process is a consumer whose connection and whose life can end at any store call.
+// process is a consumer that can lose its connection, or die, at any store call.
 type process struct {
 	t     *testing.T
 	store *hooked
@@ -67,7 +67,7 @@ func (p *process) dead() bool {
 	}
 }
 
-// crash is where one fault hits one message's life.
+// crash says where in the processing of one message one fault occurs.
 type crash struct {
 	call  int    // index of the store call, from 1
 	reply bool   // executed, and its reply lost; otherwise its request is lost
@@ -130,14 +130,14 @@ func (p *process) dieAt(c crash, point string) {
 	}
 }
 
-// crashed is how a message went.
+// crashed is the result of one message.
 type crashed struct {
 	effects, records int
 	hit              string
 	first            error // what its first owner got
 }
 
-// crashRun is one message, its first owner with a crash, and the redelivery to another.
+// crashRun delivers one message to a first owner that meets a crash, and then to another one.
 func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
 	shared := &ledger{Store: dedup.Memory(10), recorded: map[driver.Token]bool{}}
 	a, b := newProcess(t, shared), newProcess(t, shared)
@@ -160,9 +160,9 @@ func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
 	return run
 }
 
-// Every store call of one message's life loses its request or its reply, and the owner
-// lives or dies with it. The message is recorded once. Its effect happens once, or twice
-// only when its owner died between effect and record.
+// Every store call for one message loses its request or its reply, and the owner survives or dies
+// with it. The message is recorded once. Its effect happens once, or twice only when its owner
+// died between effect and record.
 func TestCrashMatrix(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"fast": 0, "many leases": 25 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestCrashMatrix(t *testing.T) {
 	}
 }
 
-// lifeOf counts the store calls of one message without a crash; the last is its record.
+// lifeOf counts the store calls of one message without a crash. The last call is its record.
 func lifeOf(t *testing.T, takes time.Duration) (calls int) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, dedup.Memory(10))

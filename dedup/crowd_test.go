@@ -50,11 +50,11 @@ func (p *pairing) FinishClaim(ctx context.Context, ends []driver.Finish,
 	return ended[:max(len(ended)-cut, 0)], claimed[:max(len(claimed)-cut, 0)]
 }
 
-// trip makes the calls of one kind as far away as those of both.
+// trip makes a call of one kind take as long as a call of both kinds.
 func trip(call) error { time.Sleep(time.Millisecond); return nil }
 
-// A crowd's claims and ends share round trips. No key is in one twice: an end and the claim of
-// somebody else have no order in it.
+// Many callers' claims and ends share round trips. No key is in one round trip twice, because an
+// end and another caller's claim have no order in it.
 func TestCrowdSharesRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pairing{hooked: hook()}
@@ -115,12 +115,12 @@ func TestCrowdWithTooFewAnswers(t *testing.T) {
 		wg.Wait()
 		assert.NotZero(t, p.both.Load())
 		assert.Equal(t, int64(1000), done.Load()+unknown.Load())
-		time.Sleep(time.Hour) // what is given back
+		time.Sleep(time.Hour) // the releases of the claims without an answer
 	})
 }
 
-// Callers go while a round trip with ends and claims is under way: the claims are given back, and
-// the ends stand.
+// Callers leave while a round trip with ends and claims is under way. The claims are given back,
+// and the ends that were reported as written stay.
 func TestCallersOfACrowdThatGo(t *testing.T) {
 	for name, cut := range map[string]int64{"answered": 0, "not answered": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func leaveACrowd(t *testing.T, cut int64) {
 			}
 		})
 	}
-	time.Sleep(500 * time.Microsecond) // in the middle of the first round
+	time.Sleep(500 * time.Microsecond) // in the middle of the first round trip
 	require.NotZero(t, p.both.Load())
 	cancel()
 	wg.Wait()

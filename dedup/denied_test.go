@@ -18,8 +18,8 @@ type denied struct{}
 func (denied) Error() string { return "NOPERM" }
 func (denied) Denied() bool  { return true }
 
-// TestMissingPermissionIsNotWaitedFor: the end of a claim is sent until its lease is over, but not
-// when the store refuses it for want of a permission. The claim can be completed once it is given.
+// TestMissingPermissionIsNotWaitedFor: Complete is usually repeated until the lease is over. It is
+// not when a permission is missing. It succeeds once the permission is given.
 func TestMissingPermissionIsNotWaitedFor(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		t.Run(fmt.Sprint("batch=", batch), func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestMissingPermissionIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestInvisibleCharacterSaysWhatToDo: the ids of others have characters that nobody sees.
+// TestInvisibleCharacterSaysWhatToDo: foreign ids may contain characters that nobody can see.
 func TestInvisibleCharacterSaysWhatToDo(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(1), nil)
 	for key, rune := range map[string]string{"👩\u200d👧": "U+200D at byte 4",

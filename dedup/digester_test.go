@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
-// A batch and a single call name a key alike, and refuse it alike.
+// A batch and a single call give a key the same ID, or refuse it with the same error.
 func TestDigesterIsNewID(t *testing.T) {
 	long := strings.Repeat("k", keytext.MaxKey)
 	for _, namespace := range []string{"n", strings.Repeat("n", keytext.MaxNamespace)} {
@@ -37,7 +37,7 @@ func TestDigesterIsNewID(t *testing.T) {
 	}
 }
 
-// Each byte at each place, next to neighbors from which a carry or a borrow could come.
+// Each byte value is tested at each place, next to bytes that could cause a carry or a borrow.
 func TestPrintableWordsLooksAtEachByte(t *testing.T) {
 	for _, fill := range []byte{' ', 'a', '~', 0, 0x7f, 0xff} {
 		for at := range 19 {

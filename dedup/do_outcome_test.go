@@ -69,7 +69,7 @@ func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 		"the replay: %+v, %v", res, err)
 }
 
-// A step that has failed for good fails what it is a step of: without that, the outer
+// When an inner key has failed for good, its outer message fails for good, too. Otherwise the outer
 // message would be retried until the inner record expires.
 func TestDoRecordsAReplayedFailureOfAnInnerKey(t *testing.T) {
 	store := dedup.Memory(10)
@@ -148,7 +148,7 @@ func TestDoReleasesOnGoexit(t *testing.T) {
 	require.NoError(t, d.Close(t.Context()), "the call is still counted")
 }
 
-// The effect has happened: a caller that has gone changes nothing about that.
+// The effect has happened, so it is recorded even if the caller has gone.
 func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 	for err, want := range map[error]driver.State{
 		nil:                 driver.StateSucceeded,
@@ -167,7 +167,7 @@ func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 	}
 }
 
-// A handler that calls the end of its own context permanent has failed for no good: the message
+// A handler wraps the end of its own context in Permanent. Do must not believe that: the message
 // would be acknowledged, and its effect would never happen.
 func TestDoDoesNotBelieveALateFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 	})
 }
 
-// uncertain answers as a store does that found a dangerous attempt dead.
+// uncertain answers as a store does whose key is uncertain after a dead attempt.
 type uncertain struct{ dedup.Store }
 
 func (uncertain) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
@@ -267,7 +267,7 @@ type nonsense struct {
 
 func (n nonsense) Claim(context.Context, []driver.ClaimRequest) []driver.Answer { return n.answers }
 
-// Whatever a broken store says, nothing runs and nothing may be acknowledged.
+// Whatever a broken store answers, no effect runs and nothing may be acknowledged.
 func TestDoTakesNonsenseFromAStoreForUnknown(t *testing.T) {
 	for name, answers := range map[string][]driver.Answer{
 		"no answer":          nil,

@@ -47,7 +47,7 @@ type named []byte
 func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	t.Run("bytes", func(t *testing.T) { replay(t, []byte("\x00\xff raw"), []byte("\x00\xff raw")) })
-	// a value, and not the lack of one: it comes back as empty ones
+	// Nil bytes are a value, not a missing one. They come back as empty bytes.
 	t.Run("nil bytes", func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		for range 2 {
@@ -73,8 +73,8 @@ func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	t.Run("number", func(t *testing.T) { replay(t, 42, []byte("42")) })
 	t.Run("map", func(t *testing.T) { replay(t, map[string]int{"a": 1}, []byte(`{"a":1}`)) })
 	t.Run("named bytes", func(t *testing.T) { replay(t, named("x"), []byte(`"eA=="`)) })
-	// An interface is stored by its own type, not by what it happens to hold: the
-	// replay knows only the former.
+	// An interface is stored by its own type, not by the type of the value in it, because the
+	// replay knows only the interface.
 	t.Run("interface of string", func(t *testing.T) { replay[any](t, "s", []byte(`"s"`)) })
 	t.Run("nil interface", func(t *testing.T) { replay[any](t, nil, []byte("null")) })
 }
@@ -83,7 +83,7 @@ type panics struct{}
 
 func (panics) MarshalJSON() ([]byte, error) { panic("no JSON today") }
 
-// The effect has happened. That its value cannot be kept must not make it happen again.
+// The effect has happened. It must not happen again only because its value cannot be kept.
 func testNotKept[T any](t *testing.T, value T) {
 	t.Helper()
 	store := dedup.Memory(10)
@@ -138,8 +138,8 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	require.False(t, dedup.CanRetry(err))
 }
 
-// A key that ended without a result is done, and has no value to hand out: a zero receipt with
-// a nil error would be taken for a receipt.
+// A key that ended without a result is done, and there is no value to return. A zero receipt with a
+// nil error would look like a real receipt.
 func TestDoOverAMarkHasNoResult(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *dedup.Deduper){
 		"Mark": func(t *testing.T, d *dedup.Deduper) { mark(t, d, "k") },

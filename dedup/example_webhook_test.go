@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// webhookStatus is what to answer the sender: 2xx ends its retries, so only what is done,
-// or will never be, gets one.
+// webhookStatus returns the status for the sender. A 2xx ends its retries, so only an event that is
+// done, or will never be done, gets one.
 func webhookStatus(err error) int {
 	var input *dedup.InputError
 	switch {
@@ -29,7 +29,7 @@ func webhookStatus(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// A webhook is done, refused, or to be sent again.
+// A webhook event is done, or refused, or the sender has to send it again.
 func ExampleDo_webhook() {
 	d, ctx := exampleDeduper(), context.Background()
 	defer func() { _ = d.Close(ctx) }()

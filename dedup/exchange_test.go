@@ -146,7 +146,7 @@ func TestCompleteAndClaimPanic(t *testing.T) {
 	assert.NoError(t, d.Close(t.Context()))
 }
 
-// A panic of the side that ends reaches the caller, who can recover, as in CompleteBatch.
+// A panic while the claims are ended reaches the caller, who can recover, as in CompleteBatch.
 func TestCompleteAndClaimPanicsInItsCaller(t *testing.T) {
 	for name, s := range map[string]*swapper{
 		"observer": {hooked: hook()},

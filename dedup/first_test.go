@@ -22,7 +22,7 @@ func firstReq(key string) dedup.Request {
 	return r
 }
 
-// wantLeft insists on a claim whose key was left to those who ask for more.
+// wantLeft insists that a claim with OnlyNew left a free key alone.
 func wantLeft(t *testing.T, c *dedup.Claim, attempt int) {
 	t.Helper()
 	require.Equal(t, dedup.InFlight, c.Outcome)
@@ -57,7 +57,7 @@ func TestOnlyNewLeavesWhatWasTried(t *testing.T) {
 	})
 }
 
-// A key that was given back by all who had it counts as new.
+// A key counts as new if every attempt so far was given back as not attempted.
 func TestOnlyNewGetsWhatWasNeverBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
@@ -71,8 +71,8 @@ func TestOnlyNewGetsWhatWasNeverBegun(t *testing.T) {
 	})
 }
 
-// A call that asks for more does not end with what one was told that did not, and the
-// other way round nobody asks twice.
+// A call without OnlyNew does not end with the answer to a call with OnlyNew, but asks itself. A
+// call with OnlyNew does not ask again.
 func TestOnlyNewIsNotSharedAway(t *testing.T) {
 	for name, row := range map[string]struct {
 		leader, follower func(*dedup.Request)
@@ -107,8 +107,8 @@ func TestOnlyNewIsNotSharedAway(t *testing.T) {
 	}
 }
 
-// Many first calls of a newer generation share one answer; they do not ask one after the
-// other for what none of them would take over.
+// Many OnlyNew calls of a newer generation share one answer. They do not ask one after the other,
+// because none of them would take the claim over.
 func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -130,7 +130,7 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 	})
 }
 
-// In a batch a repetition that asks for more is claimed by itself, and is not an alias.
+// In a batch, a repetition without OnlyNew is claimed by itself and is not an alias.
 func TestOnlyNewInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
@@ -153,7 +153,7 @@ func TestOnlyNewInABatch(t *testing.T) {
 	})
 }
 
-// There is nobody to wait for.
+// A call with OnlyNew does not wait for a key that nobody holds.
 func TestOnlyNewDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), func(c *dedup.Config) { c.Wait = time.Minute })
@@ -187,7 +187,7 @@ func TestOnlyNewIsNotOverruled(t *testing.T) {
 	})
 }
 
-// FailOpen is for a store that cannot be asked, and a key that was left alone is an answer.
+// FailOpen is for a store that does not answer. That OnlyNew leaves a key alone is an answer.
 func TestOnlyNewDoesNotFailOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
@@ -201,8 +201,8 @@ func TestOnlyNewDoesNotFailOpen(t *testing.T) {
 	})
 }
 
-// Finding out is an attempt, too. A call that may find out does not share the answer of one
-// that may not.
+// To resolve an uncertain key is an attempt, too. So OnlyNew does not resolve, and a call that may
+// resolve does not share the answer of a call that may not.
 func TestOnlyNewDoesNotResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -28,8 +28,8 @@ func consumedReq(key string, generation int32, takes bool) dedup.Request {
 	return r
 }
 
-// The message's new owner does not wait for the lease of the old one, which learns that
-// it has lost the key, and whose late end changes nothing.
+// The new owner does not wait for the lease of the old one. The old owner learns that it has lost
+// the key, and its late end changes nothing.
 func TestNewerGenerationTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -52,8 +52,8 @@ func TestNewerGenerationTakesOver(t *testing.T) {
 	})
 }
 
-// An effect of the older owner that has landed all the same is put on record, and the
-// newer owner is told.
+// If the effect of the older owner has landed anyway, it is put on record, and the newer owner gets
+// ErrLeaseLost.
 func TestEffectAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -66,8 +66,8 @@ func TestEffectAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 	})
 }
 
-// Two calls of one key in one process share a claim attempt, but not when the second is
-// of a generation that takes over what the first has won or met.
+// Two calls of one key in one process share a claim attempt. They do not if the generation of the
+// second takes over the claim that the first has won or met.
 func TestTakeoverIsNotSharedAway(t *testing.T) {
 	for name, row := range map[string]struct {
 		held             int32 // generation of a claim elsewhere; 0 for none
@@ -117,7 +117,7 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 	}
 }
 
-// A claim in danger is not asked for again and again.
+// A claim that was declared irreversible is not taken over, so the follower does not ask again.
 func TestFollowerDoesNotAskPastMarkIrreversible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -160,8 +160,8 @@ func TestOneCallOfManyTakesOver(t *testing.T) {
 	})
 }
 
-// A batch asks for itself while a single call is under way. In a batch a repetition is claimed
-// when it takes over the owner that its first has met, but not when the first has won.
+// A batch does not share the attempt of a single call that is under way. In a batch, a repetition
+// is claimed if it takes over the owner that the first has met, but not if the first has won.
 func TestClaimBatchTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// A digest that is compared with one of an older version, here or downstream, never changes
-// without a version inside of it. Another fingerprint is a Mismatch for every retry, and under
+// A digest that this or a downstream system compares with one of an older version never changes
+// unless it contains a version. With another fingerprint every retry is a Mismatch, and under
 // another derived key a downstream runs the effect again.
 func TestStoredDigestsNeverChange(t *testing.T) {
 	id, err := driver.NewID("ns", "tenant", "order-4711")

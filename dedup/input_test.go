@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// wantInput insists on a clear refusal of one field, and that it gives no key away.
+// wantInput insists on an error that names the field and contains none of the secrets.
 func wantInput(t *testing.T, err error, field string, secrets ...string) {
 	t.Helper()
 	var input *dedup.InputError
@@ -91,8 +91,8 @@ func (mapStore) Finish(context.Context, []driver.Finish) []driver.Answer      { 
 func (mapStore) Lookup(context.Context, []driver.ID) []driver.Answer          { return nil }
 func (mapStore) Forget(context.Context, []driver.ID, time.Duration) []error   { return nil }
 
-// A store whose constructor failed, and whose error nobody looked at, is a nil pointer in
-// an interface that is not nil: without a check it ends the program at the first claim.
+// A program may ignore the error of a store's constructor and pass the nil pointer on, in an
+// interface that is not nil. Without a check that program panics at its first claim.
 func TestNewRefusesAStoreThatCannotWork(t *testing.T) {
 	cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second}
 	for name, row := range map[string]struct {
@@ -174,7 +174,7 @@ func badRequests() map[string]badRequest {
 	}
 }
 
-// One bad request through every door: the same clear error, and nothing sent.
+// One bad request to every method: each returns the same clear error, and sends nothing.
 func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 	for name, bad := range badRequests() {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestKeysAtTheLimitAreTaken(t *testing.T) {
 	}
 }
 
-// nilContext is nil where the compiler and linters do not look.
+// nilContext returns a nil context that compiler and linters do not notice.
 func nilContext() context.Context { return nil }
 
 func TestNilsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 )
 
 // Two workers get the same message. The test runs every order in which their calls reach the store
-// and their effects happen. A limited number of faults occur at any place: a worker that dies, a reply
-// that is lost, the time of a renewal, a lease that lapses. The Deduper, its renewer and the store
-// are the real ones, in fake time. The test only decides when a call goes through.
+// and their effects happen. A limited number of faults occur at any place: a worker dies, a reply
+// is lost, a renewal is due, or a lease lapses. The Deduper, its renewer and the store are the real
+// ones, in fake time. The test only decides when a call goes through.
 
 // plan is what a worker's handler does.
 type plan string
@@ -32,12 +32,12 @@ const (
 	failing   plan = "failing"   // fails at its first delivery, later it has its effect
 	permanent plan = "permanent" // fails for good, without an effect
 	dares     plan = "dares"     // declares danger, has its effect
-	doubts    plan = "doubts"    // declares danger, has its effect, and fails: nobody knows
+	doubts    plan = "doubts"    // declares danger, has its effect, and fails: nobody can know
 )
 
 const (
 	deliveries = 2
-	tick       = time.Second // per step, so that retries with backoff get on
+	tick       = time.Second // per step, so that retries with backoff make progress
 	worldLease = time.Hour   // many ticks
 	worldThird = worldLease/3 + time.Minute
 )
@@ -58,9 +58,9 @@ type world struct {
 
 	mu       sync.Mutex
 	waiting  []*pausePoint
-	owner    driver.Token // who was last given the key
+	owner    driver.Token // the token of the last claim that was acquired
 	effects  int
-	declared bool // a danger is on record that nobody has found out about
+	declared bool // a danger is on record, and nobody has resolved it
 	ended    *dedup.Record
 	fence    uint64
 	broken   []string
@@ -139,7 +139,7 @@ func (g *gated) Finish(_ context.Context, changes []driver.Finish) []driver.Answ
 	})
 }
 
-// call is executed when the schedule says so, whatever its caller has given up by then.
+// call executes do when the schedule says so, even if its caller has given up by then.
 func (g *gated) call(what string, do func(context.Context) []driver.Answer) []driver.Answer {
 	p, alive := g.wait(what)
 	if !alive {
@@ -152,7 +152,7 @@ func (g *gated) call(what string, do func(context.Context) []driver.Answer) []dr
 	return answers
 }
 
-// change is what a renewal or an end says.
+// change is the content of a renewal or an end.
 type change struct {
 	token                      driver.Token
 	danger, notStarted, landed bool
@@ -179,7 +179,7 @@ func (w *world) change(c change, do func() []driver.Answer) []driver.Answer {
 	return answers
 }
 
-// live is the life of a worker: it gets the message again until it may acknowledge it.
+// live runs a worker: it gets the message again until it may acknowledge it.
 func (g *gated) live(ctx context.Context) {
 	defer func() {
 		g.w.mu.Lock()
@@ -253,7 +253,7 @@ func (g *gated) rests() {
 	g.running = nil
 }
 
-// resolve asks the downstream, which knows.
+// resolve asks the downstream, which knows whether the effect has happened.
 func (g *gated) resolve(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 	g.w.mu.Lock()
 	defer g.w.mu.Unlock()
@@ -282,7 +282,7 @@ type move struct {
 	do      func()
 }
 
-// moves are all of them, in an order that depends on nothing but the state.
+// moves returns all possible moves, in an order that depends only on the state.
 func (w *world) moves(left int) (out []move) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -334,7 +334,7 @@ func (w *world) crash(g *gated) {
 	}
 }
 
-// check looks at what must hold after every step.
+// check tests what must hold after every step.
 func (w *world) check() {
 	rec := w.look()
 	w.mu.Lock()
@@ -367,8 +367,7 @@ func (w *world) check() {
 	}
 }
 
-// verdict is what must hold when nothing goes wrong any more: a third worker brings the key to its
-// end.
+// verdict tests what must hold once there are no more faults and a third worker finishes the key.
 func (w *world) verdict(t *testing.T) {
 	last := w.join(t, "C", plain)
 	last.free = true
@@ -387,7 +386,7 @@ func (w *world) verdict(t *testing.T) {
 	if rec.State != driver.StateSucceeded && rec.State != driver.StateFailed {
 		w.breaks("without troubles the key stays %v", rec.State)
 	}
-	// A lapse explains one more effect; a crash too, where nobody is asked.
+	// A lapse explains one more effect. A crash also does, unless both plans can be resolved.
 	explained := 1 + w.lapses
 	if a, b := w.workers[0].plan, w.workers[1].plan; !a.asks() || !b.asks() {
 		explained += w.crashes
@@ -399,14 +398,14 @@ func (w *world) verdict(t *testing.T) {
 
 func (p plan) asks() bool { return p == dares || p == doubts }
 
-// choice is what was done at one step, of how many things.
+// choice is the move that was taken at one step, of how many possible ones.
 type choice struct {
 	taken, of int
 	name      string
 }
 
-// liveOnce runs one schedule: first the choices that are given, then always the first. It returns
-// the choices it has made, and what has broken.
+// liveOnce runs one schedule: first the given choices, then always the first possible one. It
+// returns the choices it has made, and what has broken.
 func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a,
 	b plan, given []choice) (made []choice, broken string) {
 	synctest.Test(t, func(t *testing.T) {
@@ -469,7 +468,7 @@ func next(made []choice) []choice {
 	return nil
 }
 
-// explore runs every schedule, up to the first that breaks something, which it tells.
+// explore runs every schedule, or stops at the first that breaks something and describes it.
 func explore(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan) (schedules int,
 	broken string) {
 	for given := []choice{}; given != nil; {
@@ -502,7 +501,7 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// ownerless is a store that takes every renewal and end for the owner's.
+// ownerless is a store that treats every renewal and end as the owner's.
 type ownerless struct {
 	dedup.Store
 	owner driver.Token
@@ -562,7 +561,7 @@ func (s open) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.An
 	return answers
 }
 
-// The schedules are worth what they find.
+// The schedules find the faults of broken stores.
 func TestInterleavingsFindBrokenStores(t *testing.T) {
 	rows := map[string]struct {
 		wrap func(dedup.Store) dedup.Store

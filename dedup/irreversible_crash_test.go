@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// askedRun is one message whose effect is dangerous, its first owner with a crash, and the
-// redelivery to another, which asks the bank when the key is uncertain.
+// askedRun is the result of one message with a dangerous effect. Its first owner meets a crash. The
+// redelivery goes to another process, which asks the bank if the key is uncertain.
 type askedRun struct {
 	effects, questions int
 	first              error
@@ -69,8 +69,8 @@ func runAsked(t *testing.T, c crash) (run askedRun) {
 	return run
 }
 
-// Wherever the first owner loses a call, or dies, the effect happens once: the row
-// "Asked" of the guarantees.
+// Wherever the first owner loses a call, or dies, the effect happens once. This is the row "Asked"
+// of the guarantees.
 func TestAskedRunsOnceWhateverCrashes(t *testing.T) {
 	crashes := []crash{{point: "before"}, {point: "after"}}
 	for n := 1; n <= 4; n++ {

@@ -17,7 +17,7 @@ import (
 
 var errBusy = errors.New("bank is busy")
 
-// dangerous is a handler that declares danger and then ends as it is told.
+// dangerous is a handler that calls MarkIrreversible and then returns the error of end.
 func dangerous(t *testing.T, end func() error) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		assert.NoError(t, dedup.MarkIrreversible(ctx))
@@ -25,7 +25,7 @@ func dangerous(t *testing.T, end func() error) func(context.Context) (string, er
 	}
 }
 
-// apart runs fn on a goroutine of its own, for handlers that panic or end theirs.
+// apart runs fn on a goroutine of its own, for handlers that panic or end their goroutine.
 func apart(fn func()) {
 	done := make(chan struct{})
 	go func() {
@@ -105,7 +105,7 @@ func TestNotStartedIsAnError(t *testing.T) {
 		"a failure for good that has not begun is not one any more")
 }
 
-// Nobody gets an uncertain key, until an operator decides.
+// No call gets an uncertain key until an operator decides about it.
 func TestOperatorsDecideAboutUncertainKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -149,8 +149,8 @@ func TestMarkIrreversibleOutlivesTheHold(t *testing.T) {
 	})
 }
 
-// MarkIrreversible has not returned before the store has answered, and asks again when the answer
-// is lost.
+// MarkIrreversible does not return before the store has answered. It asks again if the answer is
+// lost.
 func TestMarkIrreversibleIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -229,7 +229,7 @@ func TestMarkIrreversibleOfALateOwner(t *testing.T) {
 		c := acquire(t, p.a, "k")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
-		first, err := p.b.Mark(t.Context(), "k") // somebody else's word
+		first, err := p.b.Mark(t.Context(), "k") // another process marks the key
 		require.NoError(t, err)
 		require.True(t, first)
 		require.ErrorIs(t, dedup.MarkIrreversible(run), dedup.ErrLeaseLost)
@@ -282,7 +282,7 @@ func TestMarkIrreversibleOfACancelledCaller(t *testing.T) {
 	})
 }
 
-// Where nothing is claimed, nothing is declared; and an observer fails nobody.
+// Without a claim MarkIrreversible declares nothing, and in Observe mode it does not fail.
 func TestMarkIrreversibleWithoutAClaim(t *testing.T) {
 	for name, mode := range map[string]func(*journal) func(*dedup.Config){
 		"observe": observing, "fail open": failingOpen,

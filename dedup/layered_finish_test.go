@@ -34,14 +34,14 @@ func (l *layers) writes() (order []string) {
 	return order
 }
 
-// takesTime lets every call to either store be told apart by its time.
+// takesTime gives every call to either store a time of its own.
 func (l *layers) takesTime() {
 	slow := func(call) error { time.Sleep(time.Millisecond); return nil }
 	l.leases.setBefore(slow)
 	l.records.setBefore(slow)
 }
 
-// The orders that lose nothing when the process dies between two writes.
+// In these orders of writes nothing is lost when the process dies between two of them.
 func TestLayeredOrderOfWrites(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(t *testing.T, l *layers, d *dedup.Deduper)
@@ -87,9 +87,8 @@ func TestLayeredOrderOfWrites(t *testing.T) {
 	}
 }
 
-// A mark by somebody without a claim, and an end that is late, are not known to leases from a
-// claim of theirs. When the process dies right after the store has it, the key is claimed again
-// before the filter has seen the record.
+// For a mark, or a late end, leases hold no claim of the caller. When the process dies right after
+// the store has the record, the key is claimed again before the filter has seen the record.
 func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, l *layers, d *dedup.Deduper){
 		"mark": func(t *testing.T, _ *layers, d *dedup.Deduper) {
@@ -125,7 +124,7 @@ func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 	}
 }
 
-// A mark is the first only once, also when it is sent again, and never over a failure.
+// A mark is the first only once, even if it is sent again, and never overwrites a failure.
 func TestLayeredMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -151,7 +150,7 @@ func TestLayeredMarks(t *testing.T) {
 	})
 }
 
-// A handler that has read its fence, and lost its claim, may not say that its effect has
+// A handler that has read its fence, and has lost its claim, must not record that its effect has
 // happened.
 func TestLayeredRefusedEffectIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +159,7 @@ func TestLayeredRefusedEffectIsNotRecorded(t *testing.T) {
 		c := acquire(t, d, "k")
 		_ = c.Fence()
 		time.Sleep(hotLease / 2)
-		l.leases.flush() // and with it the claim
+		l.leases.flush() // the claim is lost, too
 		other := acquire(t, l.deduper(nil), "k")
 		require.ErrorIs(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
 		wantState(t, l.records, "k", driver.StateAbsent)
@@ -168,7 +167,7 @@ func TestLayeredRefusedEffectIsNotRecorded(t *testing.T) {
 	})
 }
 
-// Two end one key: the row of the store decides, and the other one is told.
+// Two owners end one key: the row of the store decides, and the other owner gets ErrLeaseLost.
 func TestLayeredRowDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -183,8 +182,8 @@ func TestLayeredRowDecides(t *testing.T) {
 	})
 }
 
-// Failures for good, and keys that somebody has to find out about, are nowhere but in leases:
-// they are remembered for the window, not for the hot one.
+// Failures for good and uncertain keys are only in leases. So leases remember them for the whole
+// window, and not only for the hot window.
 func TestLayeredLeasesKeepForTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -212,7 +211,7 @@ func TestLayeredLeasesKeepForTheWindow(t *testing.T) {
 	})
 }
 
-// Records from a time when the store was used alone are not overwritten.
+// Records that were written when the store was used without leases are not overwritten.
 func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -255,7 +254,7 @@ func TestLayeredLookupAndForget(t *testing.T) {
 		rec, err = d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, driver.StateSucceeded, rec.State)
-		// The store is down between the two: the mark is gone, or nothing is.
+		// Leases are down when the store has forgotten the key: Forget fails and can be repeated.
 		l.leases.setBefore(only("Forget", down))
 		err = d.Forget(t.Context(), "k")
 		assert.True(t, dedup.OutcomeUnknown(err), "forget: %v", err)
@@ -265,7 +264,7 @@ func TestLayeredLookupAndForget(t *testing.T) {
 	})
 }
 
-// A cache in another process is emptied by either store's Forget.
+// A Forget in either store changes the number, so the caches of other processes are emptied.
 func TestLayeredForgets(t *testing.T) {
 	leases, records := steady{dedup.Memory(100)}, dedup.Memory(100)
 	cfg := layered.Config{HotWindow: hot, LeaseTTL: hotLease}
@@ -310,7 +309,7 @@ func TestLayeredTellsOfTheFilter(t *testing.T) {
 	})
 }
 
-// With something to be done in the same write, nothing is.
+// Completion.With is refused, and then nothing is written.
 func TestLayeredRefusesWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)

@@ -20,13 +20,13 @@ const (
 	hotMargin = hot/100 + 2*time.Millisecond
 )
 
-// exact is a filter that knows what a scan of the store has seen that began lag ago.
+// exact is a filter that knows the records that the store had lag ago.
 type exact struct {
 	store dedup.Store
 
 	mu    sync.Mutex
 	lag   time.Duration
-	bits  map[driver.ID]bool // of others: false positives
+	bits  map[driver.ID]bool // ids that it takes for present: false positives
 	wrong int
 	asked int
 	state func(fill, estimated, observed float64, reason string)
@@ -80,22 +80,22 @@ func (v *volatile) Remembers() time.Duration {
 	return time.Since(v.lost)
 }
 
-// flush loses everything. It is for hooks, too.
+// flush loses everything. Hooks may call it, too.
 func (v *volatile) flush() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.inner, v.lost = dedup.Memory(10_000), time.Now()
 }
 
-// layers is a composition under test. It is for a bubble.
+// layers is a layered store under test. It needs a bubble of testing/synctest.
 type layers struct {
 	t       *testing.T
 	leases  *volatile
 	records *hooked
 	filter  *exact
 	told    journal
-	untold  bool // leases do not say what they remember
-	// unfiltered: cold is always asked
+	untold  bool // leases do not report for how long they remember
+	// unfiltered: without a filter, the store is always asked
 	unfiltered bool
 }
 
@@ -105,7 +105,7 @@ func newLayers(t *testing.T) *layers {
 		filter: &exact{store: records.inner}}
 }
 
-// deduper is one process.
+// deduper returns the Deduper of one process.
 func (l *layers) deduper(change func(*dedup.Config)) *dedup.Deduper {
 	l.t.Helper()
 	return newDeduper(l.t, l.store(), func(c *dedup.Config) {
@@ -116,7 +116,7 @@ func (l *layers) deduper(change func(*dedup.Config)) *dedup.Deduper {
 	})
 }
 
-// store is what a process has.
+// store returns the layered store of one process.
 func (l *layers) store() dedup.Store {
 	l.t.Helper()
 	var front dedup.Store = l.leases
@@ -133,7 +133,7 @@ func (l *layers) store() dedup.Store {
 	return store
 }
 
-// forgetCalls begins to count anew.
+// forgetCalls starts to count calls from zero.
 func (l *layers) forgetCalls() {
 	l.leases.forgetCalls()
 	l.records.forgetCalls()
@@ -147,7 +147,7 @@ func (l *layers) wantCalls(what string, leases, records int) {
 	assert.Equal(l.t, records, b, what)
 }
 
-// wantVerdict compares the newest claim that the observer got.
+// wantVerdict compares the newest event about the filter.
 func (l *layers) wantVerdict(verdict, reason string, saved int, outcome driver.Outcome) {
 	l.t.Helper()
 	events := l.told.of("filtered")
@@ -170,8 +170,8 @@ func complete(t *testing.T, c *dedup.Claim) {
 	require.NoError(t, c.Complete(t.Context(), []byte("result")))
 }
 
-// crashes loses what is sent to leases after the store has it: as of a process that dies in
-// between.
+// crashes loses the ends that are sent to leases after the store has the record, as if the process
+// had died in between.
 func (l *layers) crashes(on bool) {
 	l.leases.setBefore(only("Finish", func(call) error {
 		if on {

@@ -16,8 +16,8 @@ type oneWindow struct{ *hooked }
 
 func (oneWindow) Limits() driver.Limits { return driver.Limits{Window: time.Hour} }
 
-// Each row is a configuration with which two processes, or two stores, would not agree on what
-// is remembered, or a filter that would be asked for nothing.
+// In each row two processes, or the two stores, would not agree on what is remembered, or nobody
+// would ask the filter anything.
 func TestNewRefusesBadLayers(t *testing.T) {
 	cold := hook()
 	for name, row := range map[string]struct {
@@ -65,7 +65,7 @@ func TestNewRefusesBadLayers(t *testing.T) {
 	}
 }
 
-// Results that one of the two does not keep are kept by neither.
+// If one of the two stores keeps no results, the layered store keeps none.
 func TestLayeredResultsThatHotLoses(t *testing.T) {
 	store, err := layered.New(&noFailures{hook()}, hook(),
 		layered.Config{HotWindow: time.Hour, LeaseTTL: time.Minute})
@@ -75,7 +75,7 @@ func TestLayeredResultsThatHotLoses(t *testing.T) {
 	wantInput(t, err, "Config.SeenOnly")
 }
 
-// noFailures keeps nothing of a finished key but that it is done.
+// noFailures keeps of a finished key only that it is done.
 type noFailures struct{ *hooked }
 
 func (noFailures) Limits() driver.Limits { return driver.Limits{NoResults: true, NoFailures: true} }

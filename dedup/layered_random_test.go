@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Days of redeliveries to three processes: processes that die between the two ends, leases that
-// lose everything, scans that lag and stop for hours, ends that come late. Every message runs,
-// and none twice.
+// Messages are redelivered to three processes for days. Processes die between the two ends, leases
+// lose everything, scans lag and stop for hours, and ends come late. Every message runs exactly
+// once.
 func TestLayeredRunsOnce(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLayeredRunsOnce(t *testing.T) {
 	}
 }
 
-// deliver is one delivery of a message, whose process may die when the store has its record.
+// deliver delivers a message once. Its process may die when the store has its record.
 func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *rand.Rand) {
 	l.t.Helper()
 	if rng.IntN(20) == 0 {
@@ -60,7 +60,7 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 		require.NoError(l.t, err)
 	}
 	c := claim(l.t, d, key)
-	if c.Outcome == dedup.InFlight { // of a process that died
+	if c.Outcome == dedup.InFlight { // the claim of a process that died
 		time.Sleep(2 * hotLease)
 		c = claim(l.t, d, key)
 	}
@@ -79,14 +79,14 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 		return
 	}
 	if rng.IntN(10) == 0 {
-		l.leases.flush() // while it runs
+		l.leases.flush() // while the effect runs
 	}
 	l.crashes(rng.IntN(3) == 0)
 	ended(l.t, c)
 	l.crashes(false)
 }
 
-// ended completes a claim that may be lost: the effect is on record anyway.
+// ended completes a claim that may be lost: the effect is put on record anyway.
 func ended(t *testing.T, c *dedup.Claim) {
 	t.Helper()
 	err := c.Complete(t.Context(), nil)

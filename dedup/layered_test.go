@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup/layered"
 )
 
-// The filter saves lookups: a new key costs none, and no other request but its claim.
+// The filter saves lookups: a new key costs only its claim.
 func TestLayeredSavesLookups(t *testing.T) {
 	for name, row := range map[string]struct {
 		filter bool
@@ -58,7 +58,7 @@ func TestLayeredSavesLookups(t *testing.T) {
 	}
 }
 
-// After the hot window the store remembers, and once asked, leases do again.
+// After the hot window the store remembers a key. Once it was asked, leases remember it again.
 func TestLayeredRemembersForTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -88,13 +88,13 @@ func TestLayeredRemembersForTheWindow(t *testing.T) {
 	})
 }
 
-// A process dies when the store has the record and leases have not been told: whoever comes
-// next, whatever the filter knows, finds it.
+// A process dies when the store has the record and before leases are told. The next claim finds
+// the record, whatever the filter knows.
 func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		danger bool
 		wait   time.Duration
-		state  driver.State // in leases, when it is redelivered
+		state  driver.State // in leases, when the message is redelivered
 	}{
 		"lapsed":          {false, 2 * hotLease, driver.StateInProgress},
 		"uncertain":       {true, 2 * hotLease, driver.StateUncertain},
@@ -112,7 +112,7 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 					require.NoError(t, dedup.MarkIrreversible(ctx))
 				}
 				l.crashes(true)
-				complete(t, c) // the claim was held when the store took it, and that is what counts
+				complete(t, c) // it was held when the store wrote the record
 				stop()
 				l.crashes(false)
 				time.Sleep(row.wait)
@@ -129,8 +129,8 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	}
 }
 
-// A hold that is shorter than the hot window would have hot forget a claim that the filter is still
-// behind of.
+// If the hold were shorter than the hot window, leases would forget a claim before the filter
+// has caught up with its end.
 func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -160,16 +160,16 @@ func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
 	})
 }
 
-// Leases lose everything. From then on they know of nothing that ended before, and of what was
-// claimed before and ended since nothing either: only a filter that has caught up with all that
-// may say new. Each row is a moment at which it has not, or just has.
+// Leases lose everything. They then know no end from before the loss, and no end of a claim that
+// was made before it. Only a filter that has caught up with all those ends may say that a key is
+// new. In each row the filter has not caught up yet, or has just done so.
 func TestLayeredAfterALoss(t *testing.T) {
 	const flushed, ended = 10 * time.Second, 50 * time.Second
 	for name, row := range map[string]struct {
-		at, lag time.Duration // when it is redelivered, and how far the filter is behind then
+		at, lag time.Duration // when it is redelivered, and how far the filter is behind
 		reason  string
 	}{
-		// Of what was remembered before the loss nothing is.
+		// Leases remember nothing from before the loss.
 		"at once":       {ended + time.Second, 0, "hot_forgot"},
 		"a lease later": {flushed + hotLease, 0, "hot_forgot"},
 		"the scan began before the end": {20 * time.Minute,
@@ -203,7 +203,7 @@ func TestLayeredAfterALoss(t *testing.T) {
 	}
 }
 
-// The loss happens while the claim is under way: what was asked before the answer proves
+// The loss happens while the claim is under way, so an answer from before that loss proves
 // nothing.
 func TestLayeredLossDuringTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestLayeredLossDuringTheClaim(t *testing.T) {
 	})
 }
 
-// Leases that do not say what they remember have nobody trust the filter.
+// If leases do not report for how long they remember, the filter is not used.
 func TestLayeredLeasesThatDoNotTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -231,7 +231,7 @@ func TestLayeredLeasesThatDoNotTell(t *testing.T) {
 	})
 }
 
-// A filter that has fallen behind by the hot window is of no use, and does no harm.
+// A filter that lags by the hot window or more saves nothing, and does no harm.
 func TestLayeredFilterFallsBehind(t *testing.T) {
 	for lag, verdict := range map[time.Duration]string{
 		0:                              "new",
@@ -254,7 +254,7 @@ func TestLayeredFilterFallsBehind(t *testing.T) {
 	}
 }
 
-// Maybe is never taken for a duplicate: the store decides, and the filter is told.
+// Maybe is never taken for a duplicate: the store decides, and tells the filter that it was wrong.
 func TestLayeredMaybeIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -269,8 +269,8 @@ func TestLayeredMaybeIsAsked(t *testing.T) {
 	})
 }
 
-// A second attempt is looked up, whatever the filter says: the first may have come as far as
-// its record.
+// The key of a second attempt is looked up, whatever the filter says, because the first attempt may
+// have written its record.
 func TestLayeredSecondAttemptIsLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -282,8 +282,8 @@ func TestLayeredSecondAttemptIsLookedUp(t *testing.T) {
 	})
 }
 
-// The reply to the claim is lost: it is ours when it is found, and looked up, for the time of
-// the first answer is not known.
+// The reply to the claim is lost, and the next send finds it as Mine. The key is looked up, because
+// the time of the first answer is not known.
 func TestLayeredMineIsLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
@@ -298,7 +298,7 @@ func TestLayeredMineIsLookedUp(t *testing.T) {
 	})
 }
 
-// The store cannot be asked: nothing is known, nothing runs, and no attempt is used up.
+// The store does not answer a lookup: nothing runs, and no attempt is used up.
 func TestLayeredStoreIsDown(t *testing.T) {
 	for name, fault := range map[string]error{"retryable": errNet,
 		"for good": driver.ErrUnreadable} {

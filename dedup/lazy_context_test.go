@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// A handler that asks for the first time when its lease is lost gets the same answer as one
-// that has waited for it, and so do the contexts that it makes of its own.
+// A handler that first looks at its context after it has lost its lease gets the same answer as one
+// that has waited for the loss. So do the contexts that it derives.
 func TestContextThatIsAskedLateIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -35,8 +35,8 @@ func TestContextThatIsAskedLateIsCanceled(t *testing.T) {
 	})
 }
 
-// A store leaves a call to its client that ends by its deadline only. A context of a handler ends
-// in other ways, too, and must not be taken for one.
+// A store may leave a call to its client if the call's context ends by its deadline only. A
+// handler's context also ends in other ways, so it must not look like such a context.
 func TestOnlyTheEndOfACallIsLeftToItsDeadline(t *testing.T) {
 	type timed interface{ Caller() context.Context }
 	store := hook()

@@ -37,7 +37,7 @@ func (p *paused) takeover(t *testing.T) *dedup.Claim {
 	return c
 }
 
-// The store's answer is believed before our own clock: somebody marked the key done.
+// The store's answer counts even while our own clock says that the lease lasts: the key was marked.
 func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -59,7 +59,7 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 	})
 }
 
-// A loss that a renewal has found is found again when the canceled handler returns. It is one loss.
+// A renewal finds a loss, and the canceled handler's end finds it again. It is reported once.
 func TestLossIsReportedOnce(t *testing.T) {
 	for name, mode := range map[string]dedup.Mode{"enforce": dedup.Enforce,
 		"observe": dedup.Observe} {
@@ -83,8 +83,8 @@ func TestLossIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A renewal is executed in time, and its answer comes when the lease has ended here:
-// the handler has been told to stop, and stays told.
+// The store executes a renewal in time, but its answer comes after the lease has ended here. The
+// handler was told to stop, and its context stays canceled.
 func TestRenewalAnsweredTooLateRevivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -105,7 +105,7 @@ func TestRenewalAnsweredTooLateRevivesNothing(t *testing.T) {
 	})
 }
 
-// While a process is paused past its lease, another takes the key over.
+// While a process is paused past its lease, another process takes the key over.
 func TestTakeoverAfterThePauseOfAnOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -144,8 +144,8 @@ func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
 	})
 }
 
-// A nil return of a handler whose context was canceled for the loss may mean "I was
-// told to stop": without an effect, "succeeded" would lose the message.
+// A handler whose context was canceled for the loss returns nil. It may mean "I was told to stop".
+// If that were recorded as succeeded without an effect, the message would be lost.
 func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -167,7 +167,7 @@ func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 	})
 }
 
-// The same, of a handler that knows that its effect has landed.
+// The same, for a handler that knows that its effect has landed.
 func TestLostHandlerThatSaysLandedIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -185,7 +185,7 @@ func TestLostHandlerThatSaysLandedIsRecorded(t *testing.T) {
 	})
 }
 
-// completedLate completes a claim whose key b owns by now, before a knows.
+// completedLate lets b claim the key of a claim, and completes that claim before a knows.
 func completedLate(t *testing.T, use func(*dedup.Claim)) (recorded bool, err error) {
 	t.Helper()
 	p := newPaused(t)
@@ -204,7 +204,7 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 	}{
 		// The effect happened, and no downstream refused it: recording it spares a third run.
 		"fence not read": {func(*dedup.Claim) {}, true},
-		// The downstream may have refused the old fence: that is not an effect.
+		// The downstream may have refused the old fence, and then there was no effect.
 		"fence read": {func(c *dedup.Claim) { c.Fence() }, false},
 		"fence read, but landed": {func(c *dedup.Claim) {
 			c.Fence()
@@ -223,7 +223,7 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 	}
 }
 
-// The fence is to be had in one way only, or its being read would go unnoticed.
+// The fence can be read in one way only, so that no read of it goes unnoticed.
 func TestFenceCannotBeReadBehindTheClaimsBack(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	c := acquire(t, d, "k")
@@ -236,8 +236,8 @@ func TestFenceCannotBeReadBehindTheClaimsBack(t *testing.T) {
 	require.Zero(t, claim(t, d, "k").Fence())
 }
 
-// An outage that outlasts the lease ends in "unknown". When the store is back, the
-// effect that had landed in time is put on record by calling Complete again.
+// An outage that outlasts the lease ends in ErrUnknown. When the store is back, a second call of
+// Complete puts the effect on record, which had landed in time.
 func TestCompleteAfterAnOutageStillCounts(t *testing.T) {
 	for name, kept := range map[string]bool{"kept alive": true, "by hand": false} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestLateFailAndReleaseChangeNothing(t *testing.T) {
 				time.Sleep(lease)
 				current := acquire(t, p.b, "k")
 				require.ErrorIs(t, end(old), dedup.ErrLeaseLost)
-				require.ErrorIs(t, end(old), dedup.ErrLeaseLost) // told again, not asked again
+				require.ErrorIs(t, end(old), dedup.ErrLeaseLost) // without asking again
 				p.seen.want(t, "lease lost", 1)
 				require.Equal(t, 2, wantState(t, p.store, "k", driver.StateInProgress).Attempt)
 				require.NoError(t, current.Complete(t.Context(), nil))

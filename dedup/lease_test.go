@@ -20,7 +20,7 @@ const (
 	valid = lease - lease/100 - 2*time.Millisecond
 )
 
-// journal notes what an Observer is told.
+// journal records the events of an Observer.
 type journal struct {
 	mu     sync.Mutex
 	events map[string][]dedup.Event
@@ -79,7 +79,7 @@ func TestLeaseIsRenewedOverManyLeases(t *testing.T) {
 	})
 }
 
-// A store that is away for less than a lease costs nothing.
+// No lease is lost when the store is away for less than a lease.
 func TestLeaseSurvivesRenewalErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}
@@ -106,7 +106,7 @@ func TestLeaseSurvivesRenewalErrors(t *testing.T) {
 	})
 }
 
-// lostAt runs a handler until its context is canceled, and returns when that was.
+// lostAt runs a handler until its context is canceled, and returns the time of that.
 func lostAt(t *testing.T, d *dedup.Deduper, key string) (time.Time, error) {
 	t.Helper()
 	var at time.Time
@@ -118,8 +118,8 @@ func lostAt(t *testing.T, d *dedup.Deduper, key string) (time.Time, error) {
 	return at, err
 }
 
-// The last confirmed renewal counts from when it was sent, not from its answer: the
-// store may have executed it at once and been slow to say so.
+// The last confirmed renewal counts from when it was sent, not from its answer. The store may have
+// executed it at once and answered late.
 func TestLeaseEndsNoLaterThanItsLastConfirmedRenewalAllows(t *testing.T) {
 	for name, outage := range map[string]func(call) error{"refused": down, "hanging": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestHangingRenewalDoesNotDelayAnotherClaimsCancellation(t *testing.T) {
 	})
 }
 
-// A slow hook is a bug of its author, and keeps no other handler running.
+// An observer's slow hook does not delay any other handler.
 func TestSlowObserverDoesNotDelayCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -231,7 +231,7 @@ func TestKeepAliveMisuse(t *testing.T) {
 	})
 }
 
-// A claim that was kept too late is canceled before any handler can start under it.
+// When KeepAlive comes too late, its context is canceled before any handler can start under it.
 func TestKeepAliveAfterTheLeaseIsCancelledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &journal{}
@@ -262,7 +262,7 @@ func TestRenewalGoesOnAfterTheCallersContextEnds(t *testing.T) {
 	})
 }
 
-// A renewal that crosses the end of its own claim finds no owner. That is not a loss.
+// A renewal that is under way when its claim ends finds no owner. That is not a loss.
 func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}
@@ -284,8 +284,8 @@ func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 	})
 }
 
-// The claims of a batch are kept alive each for itself, and end together with their batch: then
-// none is renewed any more, every handler's context has ended, and Close waits for nothing.
+// The claims of a batch are kept alive one by one, and end together with their batch. Then none is
+// renewed any more, every handler's context has ended, and Close waits for nothing.
 func TestBatchThatIsKeptAliveEndsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A claim that was refused for the number of calls was never sent, so there is nothing to release.
+// A claim beyond the limit of calls was never sent, so there is nothing to release.
 func TestClaimBeyondTheLimitOfCallsIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := New(Memory(10),
@@ -28,7 +28,7 @@ func TestClaimBeyondTheLimitOfCallsIsNotReleased(t *testing.T) {
 	})
 }
 
-// A store that breaks its contract learns nothing about anybody.
+// When a store returns the wrong number of answers, every item of the call is unknown.
 func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 	for _, got := range []int{0, 1, 3} {
 		answers := answered(make([]driver.Answer, got), 2)

@@ -31,7 +31,7 @@ func newSteady() *steady {
 	return s
 }
 
-// A lone claim and completion make what somebody keeps, and nothing for a second try.
+// A lone claim and completion allocate only what is kept, and nothing for a second try.
 func TestLoneCycleAllocatesWhatIsKept(t *testing.T) {
 	d, err := New(newSteady(), Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestLoneCycleAllocatesWhatIsKept(t *testing.T) {
 	assert.LessOrEqual(t, got, 7.0) // one more under the race detector
 }
 
-// Do adds what its handler sees, and a context that ends without the caller's.
+// Do also allocates what its handler sees, and a context that does not end with the caller's.
 func TestLoneDoAllocatesWhatIsKept(t *testing.T) {
 	d, err := New(newSteady(), Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)

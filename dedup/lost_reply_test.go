@@ -31,8 +31,8 @@ func faultSequences() [][]deduptest.Fault {
 	return all
 }
 
-// Our own claim, executed behind a lost reply, is never taken for a duplicate or for
-// somebody else's: the message would wait for a worker that does not exist.
+// Our own claim, executed behind a lost reply, is never taken for a duplicate or for another
+// owner's. The message would wait for a worker that does not exist.
 func TestOwnClaimIsRecognisedAfterLostReplies(t *testing.T) {
 	for _, faults := range faultSequences() {
 		t.Run(fmt.Sprint(faults), func(t *testing.T) {
@@ -116,8 +116,8 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 	assert.GreaterOrEqual(t, store.Stats().LostReplies, 100, "lost replies")
 }
 
-// Until the lease ends the record is all that stands between the effect and a second
-// run; after it, another owner may be at work.
+// Until the lease ends, only the record prevents a second run after the effect. After that, another
+// owner may have the key.
 func TestCompleteIsRetriedWithItsTokenUntilTheLeaseEndsAndNotLater(t *testing.T) {
 	ends := map[string]func(*dedup.Deduper, *dedup.Claim) error{
 		"complete": func(_ *dedup.Deduper, c *dedup.Claim) error {
@@ -164,7 +164,7 @@ func wantRetries(t *testing.T, sent []call, start time.Time) {
 		"it gave up too early")
 }
 
-// A release does no more than the end of the lease does: it holds nobody up.
+// A release only frees the key before its lease ends, so it does not hold its caller up.
 func TestReleaseIsTriedAFewTimesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -179,7 +179,7 @@ func TestReleaseIsTriedAFewTimesOnly(t *testing.T) {
 	})
 }
 
-// A refusal that no repetition can change is not repeated.
+// A refusal that would be the same the next time is not repeated.
 func TestCompleteThatCannotSucceedIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -193,7 +193,7 @@ func TestCompleteThatCannotSucceedIsNotRetried(t *testing.T) {
 	})
 }
 
-// A caller that gives up on Complete is told so at once, and can call it again.
+// A caller that gives up on Complete gets an error at once, and can call it again.
 func TestCompleteFollowsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -63,7 +63,7 @@ func TestMarkIsFirstOnceAmongMany(t *testing.T) {
 	assert.EqualValues(t, 1, firsts.Load(), "callers that were first")
 }
 
-// The reply that said "first" is lost: the retry finds its own work.
+// The reply to the first Mark is lost. Its retry finds its own record and returns first, too.
 func TestMarkIsFirstAfterALostReply(t *testing.T) {
 	for lost := range 4 {
 		t.Run(fmt.Sprint(lost, " replies lost"), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestMarkTellsThatTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// Seen and Mark during a claim of somebody else.
+// Seen and Mark are called while another owner holds the claim.
 func TestMarkOverAClaimInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)
@@ -134,7 +134,7 @@ func TestSeenComparesFingerprints(t *testing.T) {
 	require.ErrorIs(t, err, dedup.ErrMismatch)
 }
 
-// Nobody knows whether an uncertain key is done: running it is not the answer.
+// An uncertain key may be done already, so Seen returns an error and not false.
 func TestSeenDoesNotSendAnUncertainKeyToItsEffect(t *testing.T) {
 	d := newDeduper(t, uncertain{dedup.Memory(1)}, nil)
 	_, err := d.Seen(t.Context(), "k")
@@ -170,7 +170,7 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 	})
 }
 
-// Labels are clear text: kept only where the deployment says so.
+// Labels are stored as clear text, so they are kept only if Config.Labels allows it.
 func TestLabelsAreNotKeptByDefault(t *testing.T) {
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, nil)
@@ -212,8 +212,8 @@ func TestForgetRefusesALiveClaim(t *testing.T) {
 	})
 }
 
-// An owner from before the Forget wakes up and completes: it writes nothing, whether
-// the key is absent or claimed again by then.
+// An owner from before a Forget completes its claim late. It writes nothing, whether the key is
+// absent or claimed again by then.
 func TestForgottenOwnerWritesNothing(t *testing.T) {
 	for _, claimed := range []bool{false, true} {
 		t.Run(fmt.Sprint("claimed again ", claimed), func(t *testing.T) {
@@ -235,8 +235,8 @@ func TestForgottenOwnerWritesNothing(t *testing.T) {
 	}
 }
 
-// Thousands of callers who ask for one key get the answers of few look-ups, and nobody who
-// asks for another one waits for them to be served one by one.
+// Thousands of callers that ask for one key share few look-ups. The caller of another key does not
+// wait until they have been served one by one.
 func TestSeenOfAHotKeyIsSharedInTheCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, trip = 4000, 2 * time.Millisecond

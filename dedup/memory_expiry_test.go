@@ -32,9 +32,9 @@ func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 	require.Empty(t, broken, "step %d", step)
 }
 
-// Records come, live longer, live shorter, are found expired and are cleared up in
-// random order, and the heap holds after each of them. An entry later than its record
-// would keep a place forever in a store that is full.
+// Records are created, live longer, live shorter, are found expired and are removed in random
+// order, and the heap is in order after each of them. An entry that is later than its record would
+// keep a place forever in a full store.
 func TestMemoryHeapStaysInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))

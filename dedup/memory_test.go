@@ -97,8 +97,8 @@ func TestMemoryFull(t *testing.T) {
 	})
 }
 
-// Whatever expires gives its place back, however it came to expire, and nothing else
-// does: a record that was made to live longer than its first lease stays.
+// Every expired record gives its place back, however it came to expire, and no other record does. A
+// record that was made to live longer than its first lease stays.
 func TestMemoryPlacesComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places = 500
@@ -198,7 +198,7 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Durations to the end of time must not wrap around into the past.
+// Durations up to the largest must not overflow into the past.
 func TestMemoryForever(t *testing.T) {
 	s := dedup.Memory(10)
 	a := memClaim(t, s, 1, math.MaxInt64, math.MaxInt64)
@@ -211,8 +211,8 @@ func TestMemoryForever(t *testing.T) {
 	require.Equal(t, dedup.Duplicate, a.Outcome, "second claim")
 }
 
-// An owner from before a Forget writes nothing, also when the key was claimed again by
-// the time it wakes up.
+// An owner from before a Forget writes nothing, even if the key was claimed again before it
+// completes.
 func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)
@@ -235,8 +235,8 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 	})
 }
 
-// A late owner whose effect landed hears the same when it asks again: on record, but
-// the lease was lost.
+// A late owner whose effect landed gets the same answer when it asks again: the effect is on
+// record, but the lease was lost.
 func TestMemoryEffectAppliedAgainIsNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// giveBack ends a claim whose turn never came.
+// giveBack ends a claim as not attempted.
 func giveBack(t *testing.T, d *dedup.Deduper, c *dedup.Claim, err error) {
 	t.Helper()
 	errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, NotAttempted: true,
@@ -21,8 +21,8 @@ func giveBack(t *testing.T, d *dedup.Deduper, c *dedup.Claim, err error) {
 	require.Nil(t, errs)
 }
 
-// A consumer claims ahead of its turn, and loses the partition again and again: that uses
-// up nobody's attempts, whatever the error it gives the claims back with.
+// A consumer claims ahead and loses the partition again and again. Claims that it gives back do not
+// count as attempts, whatever the error it gives them back with.
 func TestClaimsGivenBackNotAttemptedAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -32,7 +32,7 @@ func TestClaimsGivenBackNotAttemptedAreNotCounted(t *testing.T) {
 			c := claimBatch(t, d, keyed("k"))[0]
 			require.Equal(t, 1, c.Attempt)
 			giveBack(t, d, c, err)
-			giveBack(t, d, c, err) // ended the same way: nothing is asked
+			giveBack(t, d, c, err) // ended the same way: the store is not asked
 			rec := wantState(t, store, "k", driver.StateReleased)
 			assert.Equal(t, 0, rec.Attempt, "given back with %v", err)
 		}
@@ -43,7 +43,7 @@ func TestClaimsGivenBackNotAttemptedAreNotCounted(t *testing.T) {
 	})
 }
 
-// The first reply is lost. The request that is sent again must not take another attempt away.
+// The first reply is lost. When the request is sent again, it must not subtract another attempt.
 func TestNotAttemptedSentAgainTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -82,7 +82,7 @@ func TestNotAttemptedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 	})
 }
 
-// A handler that has called MarkIrreversible has begun.
+// A handler that has called MarkIrreversible has started, so NotAttempted is refused.
 func TestNotAttemptedAfterMarkIrreversibleIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -98,7 +98,7 @@ func TestNotAttemptedAfterMarkIrreversibleIsRefused(t *testing.T) {
 	})
 }
 
-// Somebody still has to find out about the effect that an earlier attempt has declared.
+// The effect that an earlier attempt has declared still has to be resolved.
 func TestNotAttemptedKeepsTheMarkIrreversibleOfAnEarlierAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

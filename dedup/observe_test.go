@@ -87,8 +87,8 @@ func TestObservedClaimsByHand(t *testing.T) {
 	})
 }
 
-// Switching Observe on must not change what a program does: not when the store is
-// away, not when a lease is lost, not when a record cannot be written.
+// Observe mode must not change what a program returns: not when the store is away, not when a lease
+// is lost, and not when a record cannot be written.
 func TestObserveFailsNobody(t *testing.T) {
 	t.Run("no store", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestObserveFailsNobody(t *testing.T) {
 	})
 }
 
-// The caller's own mistakes are told in Observe mode too, or nobody finds them before
+// The caller's own mistakes are errors in Observe mode, too. Otherwise they are found only when
 // Enforce is switched on.
 func TestObserveTellsMisuse(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), observing(&journal{}))
@@ -173,7 +173,7 @@ func TestFailOpenRunsWithoutTheStoreAndCounts(t *testing.T) {
 	})
 }
 
-// Only a store that cannot be asked fails open. An answer of the store counts.
+// FailOpen applies only when the store does not answer. An answer of the store counts.
 func TestFailOpenRespectsWhatTheStoreSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
@@ -191,7 +191,7 @@ func TestFailOpenRespectsWhatTheStoreSays(t *testing.T) {
 	})
 }
 
-// Failing open runs without a claim, not twice at a time in one batch or one process.
+// FailOpen runs without a claim, but never twice at a time in one batch or one process.
 func TestFailOpenStillRunsARepetitionOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
@@ -214,7 +214,7 @@ func TestFailOpenStillRunsARepetitionOnce(t *testing.T) {
 	})
 }
 
-// A lost record is not a reason to acknowledge, FailOpen or not.
+// A lost record is not a reason to acknowledge, with FailOpen or without.
 func TestFailOpenDoesNotHideALostRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -225,7 +225,7 @@ func TestFailOpenDoesNotHideALostRecord(t *testing.T) {
 	})
 }
 
-// A store that cannot be asked fails neither Seen nor Mark, and the observer is told.
+// When the store does not answer, Seen and Mark return no error, and the observer gets one.
 func TestObservedSeenAndMarkFailNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}

@@ -28,11 +28,11 @@ func claimInVain(t *testing.T, d *dedup.Deduper, keys int) {
 	all.Wait()
 }
 
-// A server that hangs for half a minute executes what waited in its sockets when it wakes up,
-// and the releases of those claims have failed long before. They must not hold their keys for
-// a lease from then on.
+// A server hangs for half a minute and executes the requests in its sockets when it wakes up. The
+// releases of those claims have failed long before. The claims must not hold their keys for a lease
+// from then on.
 func TestClaimsExecutedAfterAFreezeAreGivenBack(t *testing.T) {
-	for range 8 { // in some the releases come to the store before the claims
+	for range 8 { // in some rounds the releases reach the store before the claims
 		synctest.Test(t, afterAFreeze)
 	}
 }
@@ -71,7 +71,7 @@ func afterAFreeze(t *testing.T) {
 	assert.LessOrEqual(t, store.count("Finish")-tries, 20, "releases were sent after it woke up")
 }
 
-// The releases that are kept for a store that does not come back are bounded, in number and in
+// If the store does not come back, the releases that are kept for it are bounded, in number and in
 // time.
 func TestOrphansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestOrphansAreBounded(t *testing.T) {
 	})
 }
 
-// Close has them sent a last time, and does not wait for a store that does not come back.
+// Close sends the releases a last time, and does not wait for a store that does not come back.
 func TestCloseEndsTheSearchForOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -136,7 +136,7 @@ type notSent struct{}
 func (notSent) Error() string { return "not sent" }
 func (notSent) NotSent() bool { return true }
 
-// A claim that was not sent is not given back; one that was is, whatever came of its later sends.
+// A claim is given back if one of its sends may have reached the store, and otherwise not.
 func TestClaimsThatWereNotSentAreNotGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

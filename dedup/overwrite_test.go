@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestWhoMayOverwrite: a store may end a claim without a comparison only where a late copy of that
-// end can say nothing untrue.
+// TestWhoMayOverwrite: a store may end a claim without a comparison only if a late copy of that end
+// cannot write anything untrue.
 func TestWhoMayOverwrite(t *testing.T) {
 	plain := func(r *dedup.Request) { r.NoResult = true }
 	for name, row := range map[string]struct {
@@ -67,7 +67,7 @@ func TestWhoMayOverwrite(t *testing.T) {
 	}
 }
 
-// TestDoWithoutAValueHasNoResult: nobody has to ask for the cheaper end of Do with struct{}.
+// TestDoWithoutAValueHasNoResult: Do with struct{} ends its claim the cheaper way by itself.
 func TestDoWithoutAValueHasNoResult(t *testing.T) {
 	store := &claimsSeen{Store: dedup.Memory(10)}
 	d := newDeduper(t, store, nil)
@@ -83,8 +83,8 @@ func TestDoWithoutAValueHasNoResult(t *testing.T) {
 		"an empty value is a value")
 }
 
-// TestASecondSendMayNotOverwrite: the first may still be executed, and others may have the key by
-// the time that the second is.
+// TestASecondSendMayNotOverwrite: the first send may still be executed, and other owners may have
+// the key when the second one is executed.
 func TestASecondSendMayNotOverwrite(t *testing.T) {
 	for name, end := range map[string]func(*dedup.Deduper, *dedup.Claim) error{
 		"alone": func(_ *dedup.Deduper, c *dedup.Claim) error {

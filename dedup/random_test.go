@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// storm is a store with a network that delays, loses and hangs at random, and Deduper
-// processes that share it. Runs of one seed differ in what goroutines do at one instant.
+// storm is a store whose network delays, loses and hangs at random, and the Deduper processes that
+// share it. Runs of one seed differ only in the order of goroutines at one instant.
 type storm struct {
 	*testing.T
 	store *hooked
@@ -123,8 +123,8 @@ func (r *ran) handler(s *storm) func(context.Context) (string, error) {
 	}
 }
 
-// Whatever the network does: handlers of a key follow each other, nobody is told "done"
-// before it is, and no two callers are told that they did it.
+// Whatever the network does, handlers of a key do not run at the same time, no caller gets "done"
+// before the key is done, and no two callers hear that they did it.
 func TestRandomCallsOnARandomNetwork(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, seed uint64) {
 		s := newStorm(t, seed, func(*storm, *dedup.Config) {})
@@ -154,7 +154,7 @@ func TestRandomCallsOnARandomNetwork(t *testing.T) {
 	})
 }
 
-// An effect after MarkIrreversible happens once, with a downstream that tells the truth, whatever
+// An effect after MarkIrreversible happens once, if the downstream answers truthfully, whatever
 // the network, the handlers and the resolvers do.
 func TestRandomMarkIrreversibleOnARandomNetwork(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, seed uint64) {
@@ -187,8 +187,8 @@ func TestRandomMarkIrreversibleOnARandomNetwork(t *testing.T) {
 	})
 }
 
-// payment is a handler that pays at once when MarkIrreversible has returned, so that nothing of it
-// is under way while somebody asks.
+// payment is a handler that pays at once when MarkIrreversible has returned, so that no payment is
+// under way while a resolver asks.
 func (s *storm) payment(paid *atomic.Int32) func(context.Context) (struct{}, error) {
 	return func(ctx context.Context) (none struct{}, err error) {
 		s.pause(2 * lease)

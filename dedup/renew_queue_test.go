@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever comes, moves and goes, the queue has all that is in it, the head is due first, and
-// no claim waits longer than the slack for one that came before it.
+// After any push, move and remove, the queue has all claims that are in it, its head is due first,
+// and no claim is renewed later than its time plus the slack.
 func TestRenewQueueKeepsTheOrder(t *testing.T) {
 	const slack = 20
 	for seed := range uint64(20) {
@@ -55,7 +55,7 @@ func TestRenewQueueKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Claims that come in order, or nearly, cost links and no heap, whatever runs without a claim.
+// Claims whose times come almost in order are kept in the list and not in the heap.
 func TestRenewQueueKeepsTheYoungInAList(t *testing.T) {
 	var q renewQueue
 	q.push(&keptClaim{next: never}, 20)

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// A lone call wakes nobody: on a busy machine a second goroutine waits for a core, with our caller
-// behind it.
+// A lone call starts no goroutine. On a busy machine a second goroutine would wait for a processor,
+// and the caller would wait for it.
 func TestLoneDoStartsNoGoroutine(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	before := runtime.NumGoroutine()
@@ -28,7 +28,7 @@ func TestLoneDoStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// The timer that went off for claims which had ended rests, and the next claim sets it again.
+// A timer that fires after all claims have ended is not set again. The next claim sets it again.
 func TestClaimAfterARestIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -64,8 +64,8 @@ func TestOldClaimThatIsKeptLateIsRenewedFirst(t *testing.T) {
 	})
 }
 
-// A declaration renews the claim at the store at once. The renewals of the others, and its own,
-// go on in time.
+// MarkIrreversible renews the claim at once. The other claims, and later this one, are still
+// renewed in time.
 func TestRenewalsGoOnAfterADeclaration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// answering is a Resolve that knows.
+// answering sets a Resolve that always returns found.
 func answering(found dedup.Resolution) func(*dedup.Config) {
 	return resolving(func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 		return found, nil
@@ -29,7 +29,7 @@ func resolving(fn func(context.Context, string, dedup.Record) (dedup.Resolution,
 	return func(c *dedup.Config) { c.Resolve = fn }
 }
 
-// bank is a resolver's test: an uncertain key, and a Deduper that asks about it.
+// bank is the fixture of a resolver's test: an uncertain key, and a Deduper that asks about it.
 type bank struct {
 	*testing.T
 	store *hooked
@@ -41,7 +41,7 @@ func newBank(t *testing.T, change func(*dedup.Config)) *bank {
 	return newBankOf(t, func(store *hooked) dedup.Store { return store }, change)
 }
 
-// newBankOf has a Deduper of another store over the bank's.
+// newBankOf is newBank with a Deduper over the store that over returns.
 func newBankOf(t *testing.T, over func(*hooked) dedup.Store, change func(*dedup.Config)) *bank {
 	b := &bank{T: t, store: hook(), seen: &journal{}}
 	b.d = newDeduper(t, over(b.store), func(c *dedup.Config) {
@@ -90,7 +90,7 @@ func TestResolveThatKnows(t *testing.T) {
 					answering(dedup.FailedForGood("card refused"))(c)
 					c.SeenOnly = true
 				})
-			for range 2 { // a nil error would have the caller acknowledge a success
+			for range 2 { // with a nil error the caller would acknowledge a success
 				_, err := dedup.Do(t.Context(), b.d, "k", func(context.Context) (struct{}, error) {
 					t.Error("the effect ran again")
 					return struct{}{}, nil
@@ -122,7 +122,7 @@ func TestResolveThatKnows(t *testing.T) {
 	})
 }
 
-// Claim by hand may keep alive and end what is to run again.
+// A claim by hand of a resolved key can be kept alive and ended.
 func TestResolveThenClaimByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank(t, answering(dedup.DidNotHappen()))
@@ -137,8 +137,8 @@ func TestResolveThenClaimByHand(t *testing.T) {
 	})
 }
 
-// The rerun that ends without saying how is asked about again, although it had not come
-// to its own MarkIrreversible.
+// A rerun that ends without saying how is asked about again, even if it has not reached its own
+// MarkIrreversible.
 func TestARerunStaysMarkIrreversibleous(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*bank)
@@ -175,7 +175,7 @@ func fails(err error) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return "", err }
 }
 
-// A key that is still unknown stays uncertain, and the next call asks about it.
+// If Resolve does not know either, the key stays uncertain, and the next call asks again.
 func TestResolveThatDoesNotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
 		resolve   func(context.Context, string, dedup.Record) (dedup.Resolution, error)
@@ -268,8 +268,8 @@ func TestOneAsksAtATime(t *testing.T) {
 	})
 }
 
-// Resolve learns which attempt it is, asks under the key that the effect was sent with,
-// and may look at finished steps.
+// Resolve gets the number of the attempt and the key under which the effect was sent downstream.
+// It may look at finished steps.
 func TestWhatResolveIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -300,7 +300,7 @@ func TestWhatResolveIsTold(t *testing.T) {
 	})
 }
 
-// A resolver whose claim is lost is told, and what it says then counts for nothing.
+// When a resolver's claim is lost, its context is canceled, and its answer does not count.
 func TestResolveThatLosesItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
@@ -318,7 +318,7 @@ func TestResolveThatLosesItsClaim(t *testing.T) {
 	})
 }
 
-// A caller that leaves, or a Close that gives up, decides nothing about the key.
+// If the caller leaves, or Close gives up, the key stays uncertain.
 func TestResolveThatIsInterrupted(t *testing.T) {
 	for _, name := range []string{"caller", "close"} {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +358,7 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 	}
 }
 
-// The answer is known, and the store is down: nobody may act on it.
+// Resolve knows the answer, but the store is down. No caller may act on that answer.
 func TestResolveThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
@@ -376,7 +376,7 @@ func TestResolveThatCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// Somebody marks the key while the bank is asked: that is what the caller gets.
+// Another process marks the key while Resolve runs. The caller gets that mark.
 func TestResolveThatIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
@@ -392,7 +392,8 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 	})
 }
 
-// Calls that never wait for a downstream answer Uncertain, and no other key is asked about.
+// ClaimBatch and Seen never wait for a downstream: they return Uncertain. Resolve is not called for
+// a key that is not uncertain.
 func TestResolveIsNotForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.Resolution,

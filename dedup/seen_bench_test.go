@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkDuplicate is a key that is done, and in the cache: what a redelivery costs when
-// nobody is asked.
+// BenchmarkDuplicate asks for a key that is done and cached: a redelivery that does not reach the
+// store.
 func BenchmarkDuplicate(b *testing.B) {
 	d, err := New(Memory(1<<17),
 		Config{Namespace: "bench", Window: time.Hour, LeaseTTL: time.Minute, CacheBytes: 1 << 24})

@@ -81,7 +81,7 @@ func TestThousandWaitingCallsOfOneKeyGetOneResult(t *testing.T) {
 	})
 }
 
-// Without fake time, for the race detector: many processes, many keys, one effect each.
+// In real time, for the race detector: many processes, many keys, one effect for each key.
 func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 	store := dedup.Memory(1000)
 	var runs [20]atomic.Int32
@@ -107,7 +107,7 @@ func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 	}
 }
 
-// The leader's caller goes away: one of those who waited for its answer asks itself.
+// When the leader's caller leaves, one of the followers asks the store itself.
 func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
 	for _, mode := range []dedup.Mode{dedup.Enforce, dedup.Observe} {
 		t.Run(fmt.Sprint("mode ", mode), func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestFollowerLeavesWhenItsOwnContextEnds(t *testing.T) {
 	})
 }
 
-// Whoever takes part in another's attempt gets bytes of its own to write into.
+// Every follower gets its own copy of the result, and may write into it.
 func TestFollowersDoNotShareTheirResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -203,7 +203,7 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 	})
 }
 
-// The steps of earlier attempts are the leader's own as well (go test -race tells).
+// Every follower also gets its own copy of the steps. The race detector finds a shared one.
 func TestFollowersDoNotShareTheSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -228,8 +228,8 @@ func TestFollowersDoNotShareTheSteps(t *testing.T) {
 	})
 }
 
-// One claim attempt is shared by calls with other payloads: each is compared with the answer to
-// the attempt.
+// Calls with different payloads share one claim attempt. Each payload is compared with the answer
+// to that attempt.
 func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 	a, b := dedup.WithFingerprint([]byte("a")), dedup.WithFingerprint([]byte("b"))
 	for name, row := range map[string]struct {
@@ -282,7 +282,7 @@ func releaseWith(opt dedup.Option) func(*testing.T, *dedup.Deduper) {
 	}
 }
 
-// N callers of one key do not wait N times for a store that is away.
+// N callers of one key wait once, and not N times, for a store that is away.
 func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -296,8 +296,8 @@ func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
 	})
 }
 
-// A call that begins after its own key has ended must not get the answer to an attempt from
-// before.
+// A call that begins after its own key has ended must not get the answer to an attempt that began
+// before that end.
 func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 	ends := map[string]struct {
 		end  func(*testing.T, *dedup.Claim) error
@@ -331,7 +331,7 @@ func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 	}
 }
 
-// An observer that panics in the leader is its author's bug; the followers go on.
+// When an observer panics in the leader, its followers still get an answer.
 func TestPanicInALeadersObserverFreesItsFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -345,7 +345,7 @@ func TestPanicInALeadersObserverFreesItsFollowers(t *testing.T) {
 			_, _ = d.Claim(t.Context(), "k")
 		}()
 		synctest.Wait()
-		// The claim that the panic lost lapses; the follower is not stuck with it.
+		// The lost claim holds the key until it lapses. The follower does not hang on it.
 		require.Equal(t, dedup.InFlight, claim(t, d, "k").Outcome)
 	})
 }

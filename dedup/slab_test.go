@@ -48,7 +48,7 @@ func (r *reader) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 	return answers
 }
 
-// manyKeyed are requests that say all there is to say of their messages.
+// manyKeyed are requests with every field of their messages set.
 func manyKeyed(n int, prefix string) []dedup.Request {
 	reqs := make([]dedup.Request, n)
 	for i := range reqs {
@@ -70,8 +70,8 @@ func cycle(t *testing.T, d *dedup.Deduper, n int, prefix string) {
 	d.CompleteBatch(t.Context(), ends)
 }
 
-// A store may be at work on what it has not answered: the slices of that call are not those
-// of the next batch.
+// A store may still read the slices of a call whose items it has not answered. So the next batch
+// must not use these slices.
 func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 	store := &reader{Store: dedup.Memory(1000)}
 	d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
@@ -90,8 +90,8 @@ func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// distant is a reader a millisecond away that ends and claims in one round trip, and looks only at
-// those.
+// distant is a reader with a delay of a millisecond. It ends and claims in one exchange, and
+// records only these calls.
 type distant struct{ *reader }
 
 func (s distant) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
@@ -107,13 +107,13 @@ func (s distant) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 func (s distant) FinishClaim(ctx context.Context, changes []driver.Finish,
 	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	time.Sleep(time.Millisecond)
-	if len(changes) < 2 || len(reqs) < 2 { // of one there is no slice to use again
+	if len(changes) < 2 || len(reqs) < 2 { // the slices of a single item are not used again
 		return s.Store.Finish(ctx, changes), s.Store.Claim(ctx, reqs)
 	}
 	return s.reader.Finish(ctx, changes), s.reader.Claim(ctx, reqs)
 }
 
-// The same holds for the slices that a crowd's single calls share.
+// The same is true for the slices that single calls share when many callers call at once.
 func TestSlicesOfACrowdThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &reader{Store: dedup.Memory(10_000)}
@@ -139,7 +139,7 @@ func TestSlicesOfACrowdThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 	})
 }
 
-// noting is a store that notes what it is asked to end, and for whom.
+// noting is a store that records what was claimed and how it was ended.
 type noting struct {
 	dedup.Store
 	asked map[driver.ID]driver.ClaimRequest
@@ -160,14 +160,14 @@ func (n *noting) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 	return n.Store.Finish(ctx, changes)
 }
 
-// A claim ends as what it was asked for, however many batches have used the same slices in
-// between.
+// A claim is ended with the values of its own request, even if many batches have used the same
+// slices in between.
 func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 	store := &noting{Store: dedup.Memory(1000), asked: map[driver.ID]driver.ClaimRequest{},
 		ended: map[driver.ID]driver.Finish{}}
 	d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 	mixed := manyKeyed(8, "early")
-	// one says nothing
+	// one with a key only
 	mixed[2], mixed[5] = dedup.Request{Key: "bare"}, dedup.Request{Key: "mixed4"}
 	early := claimBatch(t, d, mixed...)
 	for i := range 3 {
@@ -188,7 +188,7 @@ func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 	}
 }
 
-// The record of a claim stays as it is, although the store uses its answers again.
+// The record of a claim does not change, although the store uses its answers again.
 func TestRecordsOutliveTheAnswersOfTheirBatch(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(1000), nil)
 	cycle(t, d, 8, "done")

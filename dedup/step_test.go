@@ -37,8 +37,8 @@ func attempt(t *testing.T, d *dedup.Deduper, fn func(ctx context.Context)) {
 	require.ErrorIs(t, err, errBusy)
 }
 
-// A rerun skips finished steps and gets their values, after a release, a crash and out of
-// uncertainty. A finished key forgets its steps.
+// A rerun skips finished steps and gets their values, also after a release, a crash, and an
+// uncertain attempt. A finished key forgets its steps.
 func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -164,7 +164,7 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 	})
 }
 
-// Names always fit: it is values that give way.
+// The names of steps always fit. If there is too little room, values are dropped.
 func TestStepWhoseValueIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -201,7 +201,7 @@ func TestStepWhoseValueIsTooLarge(t *testing.T) {
 	})
 }
 
-// A late owner records nothing, and does not run a step once it knows.
+// A late owner records no step, and runs none once it knows that its lease is lost.
 func TestStepOfALateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -228,8 +228,8 @@ func TestStepOfALateOwner(t *testing.T) {
 	})
 }
 
-// Nobody knows whether a step is on record: its value comes with the error, and in this
-// attempt it does not run again.
+// It is not known whether a step is on record. Its value is returned with the error, and the step
+// does not run again in this attempt.
 func TestStepThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -255,7 +255,7 @@ func TestStepThatCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// The caller of a step that has run may have gone. The step is recorded anyway.
+// The caller may be gone when a step has run. The step is recorded anyway.
 func TestStepIsRecordedForACallerThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
@@ -275,7 +275,7 @@ func TestStepIsRecordedForACallerThatHasGone(t *testing.T) {
 	})
 }
 
-// A write of fewer steps that the network delivers late takes nothing back.
+// A late write with fewer steps does not remove steps.
 func TestStepsAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -322,7 +322,7 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// planting shows steps of its own in every claim.
+// planting shows the same steps in the record of every claim.
 type planting struct {
 	*hooked
 	steps []byte

@@ -18,7 +18,7 @@ func waiting(wait time.Duration) func(*dedup.Config) {
 	return func(c *dedup.Config) { c.Wait = wait }
 }
 
-// waitFor claims in the background and returns how that went and how long it took.
+// waitFor claims in the background. Its function returns the claim and how long it took.
 func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup.Claim,
 	time.Duration) {
 	t.Helper()
@@ -98,8 +98,8 @@ func TestWaiterPollsForAnOwnerElsewhere(t *testing.T) {
 	})
 }
 
-// The one that polls for all goes away: another one takes its turn. And what one of
-// them learns is told to all at once.
+// When the waiter that polls for all leaves, another one polls. An answer that one waiter gets goes
+// to all waiters at once.
 func TestWaitersOfOneKeyPollInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -159,8 +159,8 @@ func TestWaitIsBoundedInTime(t *testing.T) {
 		require.Equal(t, dedup.InFlight, got.Outcome)
 		require.ErrorIs(t, got.Err(), dedup.ErrInFlight)
 		assert.Equal(t, 3*time.Second, after, "when it gave up")
-		// Every question is an attempt of its own: a claim counts from the first send of
-		// its token, which must not be an older question's.
+		// Every poll is an attempt of its own, with a token of its own. The lease counts from the
+		// first send of its token, so an earlier poll must not have used it.
 		tokens := map[driver.Token]bool{}
 		for _, c := range store.of("Claim") {
 			tokens[c.token] = true
@@ -193,7 +193,7 @@ func TestWaitIsBoundedInNumber(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 3, waited)
-		// Their places are free again.
+		// The places of those waiters are free again.
 		_, after := waitFor(t, t.Context(), b)()
 		assert.Equal(t, 3*time.Second, after, "when the next caller was answered")
 	})
@@ -214,8 +214,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Two that wait for one key, and the winner of the first round takes its time: the
-// other one waits again, for the new owner.
+// Two callers wait for one key. While the winner of the first round works, the other one waits
+// again, for the new owner.
 func TestWaitersOfOneKeyRunOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)
@@ -249,7 +249,7 @@ func TestWaitersOfOneKeyRunOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// Batches are for consumers, which have other things to do than to wait.
+// ClaimBatch does not wait, because a consumer has other messages to handle.
 func TestClaimBatchDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)

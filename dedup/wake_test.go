@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// bus is one store of several processes, with news between them.
+// bus is one store of several processes that can notify each other.
 type bus struct {
 	*hooked
 	mu        sync.Mutex
@@ -75,7 +75,7 @@ func (b *bus) Listen(_ context.Context, id driver.ID, woken func()) (func(), err
 	}, nil
 }
 
-// left is how many listen.
+// left returns how many listeners there are.
 func (b *bus) left() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,8 +85,8 @@ func (b *bus) left() (n int) {
 	return n
 }
 
-// TestWaiterIsWokenAtOnceWhenTheOwnerInAnotherProcessEnds: at the very instant, whereas a poll is
-// up to a second away.
+// TestWaiterIsWokenAtOnceWhenTheOwnerInAnotherProcessEnds: the waiter returns at the instant of the
+// end. A poll would come up to a second later.
 func TestWaiterIsWokenAtOnceWhenTheOwnerInAnotherProcessEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		end  func(t *testing.T, d *dedup.Deduper, c *dedup.Claim) error
@@ -137,7 +137,7 @@ func TestWaiterIsWokenAtOnceWhenTheOwnerInAnotherProcessEnds(t *testing.T) {
 	}
 }
 
-// TestAnEndBeforeListeningIsNotMissed: a waiter asks once more when it has begun to listen.
+// TestAnEndBeforeListeningIsNotMissed: a waiter asks again after it has begun to listen.
 func TestAnEndBeforeListeningIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()
@@ -150,7 +150,7 @@ func TestAnEndBeforeListeningIsNotMissed(t *testing.T) {
 	})
 }
 
-// TestNobodyPaysForNewsWhoDoesNotWait: without a Wait nothing is sent and nobody listens.
+// TestNobodyPaysForNewsWhoDoesNotWait: without Wait no notification is sent, and nobody listens.
 func TestNobodyPaysForNewsWhoDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()
@@ -165,8 +165,8 @@ func TestNobodyPaysForNewsWhoDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestWithoutNewsWaitersPoll: a store that fails, or cannot, is left alone for longer and longer.
-// That is said once, or not at all where nothing is wrong, and over when it works again.
+// TestWithoutNewsWaitersPoll: when Listen fails, waiters poll, and try Listen ever more rarely. The
+// failure is logged once, or not at all if Listen is unsupported. When Listen works, it wakes them.
 func TestWithoutNewsWaitersPoll(t *testing.T) {
 	for name, row := range map[string]struct {
 		err         error
@@ -236,8 +236,8 @@ func TestWhoMayNotWaitDoesNotListen(t *testing.T) {
 	})
 }
 
-// TestAWaiterListensAgain: news that was for nothing, as when a connection is lost, ends a
-// subscription, and the waiter has another one.
+// TestAWaiterListensAgain: a wake-up without an end, as when a connection is lost, ends the
+// subscription. The waiter subscribes again.
 func TestAWaiterListensAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()
@@ -260,8 +260,7 @@ func TestAWaiterListensAgain(t *testing.T) {
 	})
 }
 
-// TestASlowStoreHoldsUpNoWaiter: a waiter polls until the store has begun to listen, and an end in
-// this process wakes it.
+// TestASlowStoreHoldsUpNoWaiter: a waiter does not wait for Listen, and polls until it returns.
 func TestASlowStoreHoldsUpNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()
@@ -276,7 +275,7 @@ func TestASlowStoreHoldsUpNoWaiter(t *testing.T) {
 	})
 }
 
-// TestAnEndThatWroteNothingIsNoNews: other processes would ask for nothing.
+// TestAnEndThatWroteNothingIsNoNews: other waiters would ask the store for nothing.
 func TestAnEndThatWroteNothingIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBus()

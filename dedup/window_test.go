@@ -15,8 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup/layered"
 )
 
-// fixed is a store with one window for all keys, and a longest hold, that refuses ends with
-// another.
+// fixed is a store that has one window for all keys, and a longest hold.
 type fixed struct {
 	dedup.Store
 	window, hold time.Duration
@@ -24,8 +23,8 @@ type fixed struct {
 
 func (f *fixed) Limits() driver.Limits { return driver.Limits{Window: f.window, MaxHold: f.hold} }
 
-// TestNewRefusesTheWindowOfItsStore: a Deduper that was made over a store that refuses its ends
-// would run every effect with every delivery.
+// TestNewRefusesTheWindowOfItsStore: if the store refused the window of each end, every delivery
+// would run its effect again.
 func TestNewRefusesTheWindowOfItsStore(t *testing.T) {
 	for name, row := range map[string]struct {
 		store, leases *fixed
@@ -74,8 +73,8 @@ func TestNewRefusesTheWindowOfItsStore(t *testing.T) {
 
 const day = 24 * time.Hour
 
-// TestClaimsSayWhatTheirEndNeeds: so a store that a wrapper hides can refuse them, before the
-// effect and not after it.
+// TestClaimsSayWhatTheirEndNeeds: so a store behind a wrapper can refuse a claim before the effect,
+// and not its end after the effect.
 func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 	for name, seenOnly := range map[string]bool{"results": false, "seen only": true} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +117,7 @@ func (a *claimsSeen) Claim(ctx context.Context, reqs []driver.ClaimRequest) []dr
 	return a.Store.Claim(ctx, reqs)
 }
 
-// TestAKeyCanHaveAWindowOfItsOwn: each way to end a key remembers it for the window of its
+// TestAKeyCanHaveAWindowOfItsOwn: however a key ends, it is remembered for the window of its
 // request, and no longer.
 func TestAKeyCanHaveAWindowOfItsOwn(t *testing.T) {
 	const short = time.Hour
@@ -185,7 +184,8 @@ func TestAKeyCanHaveAWindowOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestWindowsThatAreRefused: before anything is asked, and with the name of the field.
+// TestWindowsThatAreRefused: they are refused before the store is asked, and the error names the
+// field.
 func TestWindowsThatAreRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		window, one time.Duration
@@ -233,7 +233,7 @@ func TestWindowsThatAreRefused(t *testing.T) {
 	}
 }
 
-// limited hides nothing of its store but says its window.
+// limited is a store that reports its window.
 type limited struct {
 	*claimsSeen
 	window time.Duration

@@ -31,8 +31,8 @@ func TestFirstAnswerAndReplay(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// These requests are refused before anything is claimed: the handler does not run, and the key
-// is free for the request that is well formed.
+// These requests are refused before anything is claimed. The handler does not run, and a
+// well-formed request can use the same key.
 func TestRefusedBeforeTheClaim(t *testing.T) {
 	cfg := httpadapter.Config{
 		RequestLimit: 10,
@@ -109,7 +109,7 @@ func TestRefusedBeforeTheClaim(t *testing.T) {
 	})
 }
 
-// readCloser ends with an error of its own: iotest's ends its second Read.
+// readCloser is a body that reads from r.
 type readCloser struct {
 	r interface{ Read([]byte) (int, error) }
 }
@@ -160,7 +160,7 @@ func TestOthersPassUntouched(t *testing.T) {
 	})
 }
 
-// A Runner answers in these ways without having run the handler.
+// A Runner gives these answers without running the handler.
 func TestAnswersOfTheRunner(t *testing.T) {
 	left := func(d time.Duration) dedup.Result[[]byte] {
 		return dedup.Result[[]byte]{Outcome: dedup.InFlight, Record: dedup.Record{Remaining: d}}
@@ -225,7 +225,7 @@ func TestAnswersOfTheRunner(t *testing.T) {
 				httpadapter.Config{RetryAfter: 4100 * time.Millisecond})
 			w := send(m.Handler(status(200)), post("k", "{}"))
 			wantProblem(t, w, row.status, row.problem, row.headers)
-			// this Runner's is forever
+			// this Runner reports no window
 			wantHeaders(t, w, map[string]string{"Idempotency-Window": ""})
 			assert.NotContains(t, w.Body.String(), "4111", "the client is told")
 			assert.NotContains(t, w.Body.String(), "driver")
@@ -233,8 +233,7 @@ func TestAnswersOfTheRunner(t *testing.T) {
 	}
 }
 
-// The handler has answered with 201, and yet the client never hears of it unless it is on
-// record.
+// The handler has answered with 201, but the client gets that answer only if it is on record.
 func TestNoSuccessWithoutItsRecord(t *testing.T) {
 	unknown := fmt.Errorf("timed out: %w", dedup.ErrUnknown)
 	for _, row := range []struct {
@@ -330,7 +329,7 @@ func TestReplayRefused(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// An error of BeforeReplay that is a dedup.ErrUnknown is not a refusal.
+// If BeforeReplay returns an ErrUnknown, the replay is unavailable and not refused.
 func TestReplayThatCannotBeDecided(t *testing.T) {
 	s := newService(t, httpadapter.Config{BeforeReplay: func(*http.Request) error {
 		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)

@@ -95,8 +95,8 @@ func TestNewTakes(t *testing.T) {
 	})), post("k", "")), 500, "response-too-large", final)
 }
 
-// A record is remembered for what is left of its window, and that is what its replay says; a
-// Runner that does not know lets it say nothing.
+// A replay reports the rest of its record's window. If the Runner does not know it, the replay
+// reports none.
 func TestWhatRemainsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {

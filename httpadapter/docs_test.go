@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The type of a problem is an address: it must lead somewhere.
+// The type of a problem is an address, and it must exist.
 func TestEveryProblemIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/reference/http.md")
 	require.NoError(t, err)

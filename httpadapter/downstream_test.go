@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// callFor posts to a service in a purpose.
+// callFor posts to a service, with a context for the given purpose.
 func callFor(ctx context.Context, client *http.Client, url string, purpose ...string) error {
 	if purpose != nil {
 		ctx = httpadapter.WithPurpose(ctx, purpose...)
@@ -40,8 +40,8 @@ func callFor(ctx context.Context, client *http.Client, url string, purpose ...st
 
 var errKilled = errors.New("the process is dead")
 
-// The process of service A dies after service B has answered, and before A's record. The next one
-// calls B again, and B has each effect once.
+// The process of service A dies after service B has answered, and before A's record is written. The
+// next process calls B again, and B has each effect once.
 func TestCallsHaveTheirEffectOnceAlthoughTheCallerWasKilled(t *testing.T) {
 	b := newService(t, httpadapter.Config{}, created())
 	server := httptest.NewServer(b.h)
@@ -82,7 +82,7 @@ func TestCallsHaveTheirEffectOnceAlthoughTheCallerWasKilled(t *testing.T) {
 	b.wantRuns(t, 2)
 }
 
-// tripper keeps the requests that it is given.
+// tripper records its requests.
 type tripper struct{ sent []*http.Request }
 
 func (tr *tripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -120,7 +120,7 @@ func TestTransportKeepsToWhatTheCallerSays(t *testing.T) {
 	assert.Empty(t, base.sent[3].Header.Get(httpadapter.KeyHeader), "a request without a purpose")
 }
 
-// A purpose outside of an attempt has no key, and its request is not sent.
+// A purpose outside of an attempt gives no key, so the request is not sent.
 func TestPurposeOutsideOfAnAttemptIsRefused(t *testing.T) {
 	base := &tripper{}
 	err := callFor(t.Context(), &http.Client{Transport: &httpadapter.Transport{Base: base}},

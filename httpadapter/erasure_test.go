@@ -9,9 +9,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// S-11: the loss of a secret that the principal of an account holds erases the account's records.
-// Nobody finds them any more, and an attacker with the store, all keys of Seal and the account's
-// name cannot open one. The page docs/reference/security.md promises this of erasure.
+// S-11: the principal of an account contains a secret. When the secret is deleted, the account's
+// records are erased: nobody finds them, and an attacker with the store, all keys of Seal and the
+// account's name cannot open one. docs/reference/security.md promises this of erasure.
 func TestS11ErasedAccountIsOutOfReach(t *testing.T) {
 	secrets := map[string]string{"acme": "NEFQ4VNXDPRLOB5CHQTS2GLCYM",
 		"other": "Q7VYHJ3WC2K5MBE6UJ5D4XTPQA"}

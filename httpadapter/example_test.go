@@ -73,8 +73,8 @@ func ExampleNew() {
 	// 201 {"id":1} replayed: true
 }
 
-// Stored answers and fingerprints can be of use to nobody who reads the store: sealed, and
-// digested with a secret.
+// Stored answers are encrypted, and fingerprints are made with a secret. So they are useless to an
+// attacker who reads the store.
 func ExampleNew_seal() {
 	run, closeAll := exampleRunner()
 	defer closeAll()
@@ -97,8 +97,8 @@ func ExampleNew_seal() {
 	// 200 card ending in 4242 replayed: true
 }
 
-// A client that writes its JSON anew for every attempt may order it otherwise: with
-// Canonical the two are one request.
+// A client may encode its JSON again for every attempt, in another order. With Canonical both
+// bodies are the same request.
 func ExampleNew_canonical() {
 	run, closeAll := exampleRunner()
 	defer closeAll()

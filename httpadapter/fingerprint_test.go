@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Requests with one key must have these parts in common. The route is one for all, so that only
-// the fingerprint tells the requests apart.
+// Requests with one key must have these parts in common. All have the same route, so that only the
+// fingerprint differs.
 func TestFingerprint(t *testing.T) {
 	cfg := httpadapter.Config{Route: func(*http.Request) string {
 		return ""
@@ -58,7 +58,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// Host is not a header for net/http. Under a Route without the host it tells hosts apart.
+// In net/http Host is not a header. If the Route does not contain it, the fingerprint must differ.
 func TestFingerprintOfTheHost(t *testing.T) {
 	cfg := httpadapter.Config{Route: func(*http.Request) string {
 		return ""
@@ -85,7 +85,7 @@ func TestCanonical(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request) {
 			var b bytes.Buffer
 			_, _ = b.ReadFrom(r.Body)
-			_, _ = w.Write(b.Bytes()) // the handler gets what was sent
+			_, _ = w.Write(b.Bytes()) // the handler gets the body as it was sent
 		})
 	const sent = `{"b": 2, "a": 1}`
 	wantAnswer(t, s.post("k", sent), 200, sent, firstTime)
@@ -97,7 +97,7 @@ func TestCanonical(t *testing.T) {
 	wantProblem(t, s.post("bad", `{"a" `), 422, "key-reused", nil)
 }
 
-// A canonical form may be made in the body's own bytes.
+// Canonical may write into the body that it gets.
 func TestCanonicalInPlace(t *testing.T) {
 	upper := func(_ string, body []byte) ([]byte, error) {
 		for i, b := range body {
@@ -113,9 +113,9 @@ func TestCanonicalInPlace(t *testing.T) {
 	wantAnswer(t, s.post("k", "A"), 200, "a", replayed)
 }
 
-// While a deployment rolls, some processes make fingerprints of other parts than others. Such
-// are not compared, as those of two versions of the key are not: a retry that meets another
-// process gets the replay, and no 422.
+// During a deployment some processes make fingerprints of other parts than others. Such
+// fingerprints are not compared, like those with two versions of the key. A retry that reaches
+// another process gets the replay, and not a 422.
 func TestFingerprintsOfOtherParts(t *testing.T) {
 	key := func(version int) *httpadapter.FingerprintKey {
 		return &httpadapter.FingerprintKey{Version: version, Key: make([]byte, 32)}

@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// byHeader takes the principal from a header, as a test may.
+// byHeader takes the principal from a header, which only a test may do.
 func byHeader(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
 
 func newMiddleware(t *testing.T, run httpadapter.Runner, scope httpadapter.Scope,
@@ -62,7 +62,7 @@ func (s *service) wantRuns(t *testing.T, want int64) {
 	assert.Equal(t, want, s.runs.Load(), "runs of the handler")
 }
 
-// created answers with a number that tells runs apart.
+// created answers with the number of its run.
 func created() http.HandlerFunc {
 	var n atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func (s *service) post(key, body string, change ...func(*http.Request)) *httptes
 	return send(s.h, post(key, body, change...))
 }
 
-// wantProblem checks an answer in the middleware's own name.
+// wantProblem checks a problem that the middleware itself has answered with.
 func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name string,
 	headers map[string]string) {
 	t.Helper()
@@ -151,7 +151,7 @@ var (
 	final      = map[string]string{"Do-Not-Retry": "1", "Idempotency-Window": "86400"}
 	firstTime  = map[string]string{"Idempotent-Replayed": "", "Idempotency-Window": "86400"}
 	replayed   = map[string]string{"Idempotent-Replayed": "true"}
-	finalAgain = map[string]string{"Do-Not-Retry": "1"} // of a record, whose window has begun
+	finalAgain = map[string]string{"Do-Not-Retry": "1"} // for a record, which has a window
 )
 
 // fake is a Runner that does what a test says.
@@ -175,7 +175,7 @@ func (f *fake) Window() time.Duration { return f.window }
 func (f *fake) ResultLimit() int      { return 1 << 20 }
 func (f *fake) Atomic() bool          { return f.atomic }
 
-// answering is a Runner that runs nothing.
+// answering is a Runner that returns res and err without running the handler.
 func answering(res dedup.Result[[]byte], err error) *fake {
 	return &fake{do: func(context.Context, string, httpadapter.Effect,
 		dedup.Request) (dedup.Result[[]byte], error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Scopes and fingerprints find and compare the records on disks. A version that makes them
-// otherwise finds none of the old records, and every retry of that window runs again. These
-// values may change only with a new version inside of them, and a word in the CHANGELOG.
+// The stored records are found by scope and compared by fingerprint. If a version made these
+// otherwise, it would find no old record, and every retry of that window would run again. These
+// values may change only with a new version inside of them, and an entry in the CHANGELOG.
 func TestScopeAndFingerprintStayAsTheyAre(t *testing.T) {
 	var got dedup.Request
 	run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect,

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// A handler that gives up because its context has ended has answered nothing: net/http would
-// make an empty 200 of it, which must not be kept, nor sent.
+// A handler that returns because its context has ended has not answered. net/http would send an
+// empty 200, which must be neither kept nor sent.
 func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := true
@@ -41,7 +41,7 @@ func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 	})
 }
 
-// The timeout cancels and does not answer: the answer of a handler that ignores it is kept.
+// The timeout only cancels. If the handler ignores it and answers later, that answer is kept.
 func TestHandlerThatAnswersAfterItsTimeoutIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{Timeout: time.Second},
@@ -92,8 +92,8 @@ func TestCancelWithClient(t *testing.T) {
 	})
 }
 
-// A client that waits for a key in flight and hangs up no longer waits. For a client that has
-// gone before its handler began, the handler does not begin.
+// When a client hangs up while it waits for a key in flight, the wait ends. If it is gone before
+// its handler starts, the handler does not start.
 func TestWaitingGoesWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, func(c *dedup.Config) { c.Wait = time.Hour })
@@ -123,7 +123,7 @@ func TestWaitingGoesWithTheClient(t *testing.T) {
 	})
 }
 
-// Between claim and handler the client goes: nothing begins.
+// The client leaves between claim and handler, so the handler does not start.
 func TestClientGoneBeforeTheHandlerBegins(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
@@ -161,8 +161,8 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// The lease is lost under a running handler: it is told so, whatever its client does, and
-// nothing that it says gets out as a success.
+// The lease is lost while the handler runs. Its context is canceled, whatever its client does, and
+// no answer of it is sent as a success.
 func TestLeaseLostUnderTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: dedup.Memory(10)}
@@ -198,7 +198,7 @@ func (s *deaf) Renew(ctx context.Context, renewals []driver.Renewal) []driver.An
 	return answers
 }
 
-// The value of a panic is the handler's own, and its key is free.
+// A handler's panic goes on with its own value, and the key is released.
 func TestPanicReleasesAndGoesOn(t *testing.T) {
 	for name, value := range map[string]any{"a panic": "boom",
 		"ErrAbortHandler": http.ErrAbortHandler} {
@@ -237,8 +237,8 @@ func TestGoexitReleases(t *testing.T) {
 	wantAnswer(t, s.post("k", ""), 200, "", firstTime)
 }
 
-// A middleware around a router and one around its route are one: the inner one does not find
-// the outer in its way. Another key inside, as of a request in a batch, is its own.
+// A middleware around a router and again around its route works like one: the inner one does not
+// find the key in flight. With another key, as of a request in a batch, it works on its own.
 func TestMiddlewareInsideOfItself(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, created())
 	h := s.m.Handler(s.h)

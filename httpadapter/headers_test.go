@@ -28,7 +28,7 @@ var never = []string{
 	"Age", "Idempotent-Replayed",
 }
 
-// noted is a store that shows the results it was given.
+// noted is a store that records the results it gets.
 type noted struct {
 	dedup.Store
 	results [][]byte
@@ -57,7 +57,7 @@ func TestHeadersThatAreKept(t *testing.T) {
 			}
 			h.Set("X-Request-Cost", "7")
 			h.Set("X-Other", "secret")
-			h["vary"] = []string{"Accept", "Origin"} // not canonical, and of two lines
+			h["vary"] = []string{"Accept", "Origin"} // not canonical, and in two lines
 			h.Del("Vary")
 			h["Link"] = []string{"<a>", "<b>"}
 			h.Set(http.TrailerPrefix+"X-Sum", "secret")
@@ -67,7 +67,7 @@ func TestHeadersThatAreKept(t *testing.T) {
 	first := s.post("k", "")
 	for _, name := range never {
 		if name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer" {
-			continue // net/http's
+			continue // net/http sets these
 		}
 		assert.Equal(t, "secret", first.Header().Get(name), "%s is not in the first answer", name)
 	}
@@ -87,8 +87,8 @@ func TestHeadersThatAreKept(t *testing.T) {
 	assert.False(t, bytes.Contains(store.results[0], []byte("secret")), "stored: %q", store.results)
 }
 
-// A record of an older configuration, or of a foreign writer, may hold what is denied, or not
-// kept, today.
+// A record of an older configuration, or of a foreign writer, may contain headers that are denied
+// or not kept now.
 func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 	h := map[string][]string{"Location": {"/a"}, "bad name": {"x"}, "x-kept": {"1"}}
 	for _, name := range append(slices.Clone(never), "X-Internal", "Access-Control-Allow-Origin") {
@@ -117,8 +117,8 @@ func TestDeniedHeadersAreRefusedInConfig(t *testing.T) {
 	}
 }
 
-// A header that outer middleware has set belongs to one request: a replay carries that of its
-// own request, and a kept name that the handler did not touch is not stored.
+// A header of an outer middleware is for one request. A replay has the one of its own request. A
+// kept name that the handler did not set is not stored.
 func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	request := 0
 	keep := httpadapter.Config{Headers: []string{"X-Request-Id", "X-Cost"}}
@@ -148,7 +148,7 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	assert.Equal(t, []string{"Origin", "Accept"}, again.Header()["Vary"])
 }
 
-// The framing of an answer is net/http's, and the window is the middleware's to tell.
+// Only net/http frames an answer, and only the middleware reports the window.
 func TestHeadersThatAHandlerCannotSet(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
@@ -166,8 +166,8 @@ func TestHeadersThatAHandlerCannotSet(t *testing.T) {
 	assert.Equal(t, want, w.header)
 }
 
-// A suppressed type stays suppressed, and one that net/http would have found by looking at
-// the body is stored.
+// If the handler suppresses the content type, it stays suppressed. If net/http would detect it from
+// the body, it is detected and stored.
 func TestContentTypes(t *testing.T) {
 	for name, row := range map[string]struct {
 		set  func(http.Header)
@@ -194,7 +194,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// plain is a ResponseWriter that adds nothing.
+// plain is a ResponseWriter that adds no headers.
 type plain struct {
 	header   http.Header
 	statuses []int
@@ -204,7 +204,7 @@ func (p *plain) Header() http.Header         { return p.header }
 func (p *plain) WriteHeader(s int)           { p.statuses = append(p.statuses, s) }
 func (p *plain) Write(b []byte) (int, error) { return len(b), nil }
 
-// The writer of a handler is not to lead to the one behind it.
+// A handler's writer must not give access to the writer behind it.
 func TestWriterKeepsToItself(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -220,9 +220,9 @@ func TestWriterKeepsToItself(t *testing.T) {
 		w.Header().Set("Location", "/a")
 		assert.NoError(t, c.Flush())
 		w.(http.Flusher).Flush()
-		// after what Flush has decided, as in net/http
+		// Flush has sent the headers, so these changes have no effect, as in net/http
 		w.Header().Set("Location", "/b")
-		w.WriteHeader(http.StatusInternalServerError) // the same
+		w.WriteHeader(http.StatusInternalServerError) // this has no effect either
 	})
 	front := &plain{header: http.Header{}}
 	inner := s.h
@@ -251,7 +251,7 @@ func (f flushing) ReadFrom(interface{ Read([]byte) (int, error) }) (int64, error
 	return 0, nil
 }
 
-// Early hints go out at once, with what is set then; the answer afterwards has its own.
+// Early hints are sent at once, with the current headers. The answer has its own headers.
 func TestInformationalAnswersPass(t *testing.T) {
 	w := &plain{header: http.Header{"X-Outer": {"1"}}}
 	s := newService(t, httpadapter.Config{}, func(rw http.ResponseWriter, _ *http.Request) {

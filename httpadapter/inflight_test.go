@@ -44,12 +44,12 @@ func TestS07OneAccountCannotHoldAllClaims(t *testing.T) {
 		wantAnswer(t, <-answers, 200, "paid", firstTime)
 	}
 	go func() { <-running }()
-	// nothing was claimed of what was refused
+	// the refused requests claimed nothing
 	wantAnswer(t, s.post("more-0", ""), 200, "paid", firstTime)
 }
 
-// A place comes back however a request ends, or an account that meets a bad handler would be
-// locked out.
+// However a request ends, its place is free again. Otherwise a failing handler would lock an
+// account out.
 func TestS07PlacesComeBack(t *testing.T) {
 	s := newService(t, httpadapter.Config{MaxInFlight: 1, RequestLimit: 10},
 		func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func TestS07PlacesComeBack(t *testing.T) {
 	wantAnswer(t, s.post("k", ""), 201, "", replayed)
 }
 
-// A middleware inside of itself, which lets the key pass, takes no second place.
+// A middleware inside of itself does not count a request twice.
 func TestS07InsideOfItself(t *testing.T) {
 	s := newService(t, httpadapter.Config{MaxInFlight: 1}, created())
 	s.h = s.m.Handler(s.h)

@@ -51,7 +51,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// A 101 cannot be kept, or sent without the connection.
+// A 101 needs the connection, so it cannot be kept or sent.
 func TestSwitchingProtocols(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, status(101))
 	wantProblem(t, s.post("k", ""), 501, "not-supported", nil)
@@ -81,7 +81,7 @@ func TestForgo(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// After MarkIrreversible, an end that is not known leaves the key uncertain: nobody runs it again.
+// If the outcome is not known after MarkIrreversible, the key is uncertain and does not run again.
 func TestMarkIrreversible(t *testing.T) {
 	dangerous := func(end http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,7 @@ func TestMarkIrreversible(t *testing.T) {
 	})
 }
 
-// Stripe's version 2: a failure is released, and its retry continues after the steps that are
+// As in Stripe's version 2, a failure releases the key, and its retry skips the steps that are
 // finished.
 func TestRetryGoesOnFromItsSteps(t *testing.T) {
 	charges, down := 0, true

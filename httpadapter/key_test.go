@@ -12,7 +12,7 @@ func TestParseKey(t *testing.T) {
 	long := strings.Repeat("k", 255)
 	for _, row := range []struct {
 		name, line, want string // want "": malformed
-		strict           string // with Strict, the same
+		strict           string // the same as want, with Strict
 	}{
 		{"quoted", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "8e03978e-40d5-43e8-bc93-6894a57f9324",
 			"8e03978e-40d5-43e8-bc93-6894a57f9324"},

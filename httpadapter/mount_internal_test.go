@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The files of both frameworks are known in every place that builds leave them. That their
-// handlers are in these files is what internal/integration/http holds, with the modules themselves.
+// The files of both frameworks are recognized under every path that builds give them.
+// internal/integration/http checks that the frameworks' handlers are in these files.
 func TestFilesOfWrongMounts(t *testing.T) {
 	files := map[string][]string{
 		"echo.WrapMiddleware(m.Handler)": {

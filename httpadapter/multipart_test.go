@@ -32,8 +32,8 @@ func upload(t *testing.T, key string) *http.Request {
 	return r
 }
 
-// Prevents: the handler's request is not net/http's own, which removes the files of that one alone:
-// every upload stayed on the disk.
+// Prevents: net/http removes the uploaded files only of its own request. The handler gets a copy of
+// that request, and so every upload stayed on the disk.
 func TestFilesOfFormsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// panics sends a request whose handler panics, and returns with what.
+// panics sends a request whose handler panics, and returns the value of the panic.
 func panics(t *testing.T, h http.Handler, r *http.Request) (value any) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -34,8 +34,8 @@ func panics(t *testing.T, h http.Handler, r *http.Request) (value any) {
 	return nil
 }
 
-// A handler that has begun to report a success, and then panics, has had its effect: its retry
-// must not have it again.
+// A handler that panics after it has begun to report a success has had its effect. Its retry must
+// not have it again.
 func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -110,7 +110,7 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 	}
 }
 
-// In a transaction the effect goes with the panic, and so must the record.
+// In a transaction a panic undoes the effect, so nothing may be recorded.
 func TestPanicInATransaction(t *testing.T) {
 	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
 		_ dedup.Request) (dedup.Result[[]byte], error) {
@@ -148,8 +148,8 @@ func TestPanicThatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// httputil.ReverseProxy panics when its upstream breaks off in the midst of an answer. The
-// upstream has had its effect by then.
+// httputil.ReverseProxy panics when its upstream breaks off in the middle of an answer. The
+// upstream has already had its effect.
 func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 	var charges atomic.Int64
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// A service whose errors have a form of their own has that for the middleware's, too: the body is
-// another, and what the client goes by is the same.
+// A service with its own form of errors gets the middleware's errors in that form, too. Only the
+// body is different. The status and the headers that clients need are the same.
 func TestProblemBody(t *testing.T) {
 	envelope := func(r *http.Request, p httpadapter.Problem) (string, []byte) {
 		if p.Name == "key-malformed" {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Principals and keys come from clients, so the memory of them must not grow. A principal that
-// keeps sending is remembered, or a storm would begin anew again and again.
+// Principals and keys come from clients, so the memory for them is bounded. A principal that keeps
+// sending is not forgotten. Otherwise its storm would start with a new budget again and again.
 func TestMemoryOfARetryBudgetIsBounded(t *testing.T) {
 	b, err := NewRetryBudget(RetryBudgetConfig{Principals: 100, Keys: 1000, PerSecond: 1e-9,
 		Most: 1})
@@ -31,7 +31,7 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 	for i := range 4 {
 		r.put(i, "v")
 	}
-	r.put(0, "w") // makes room, and is young again
+	r.put(0, "w") // this makes room, and 0 is young again
 	for key, want := range map[int]string{0: "w", 1: "", 2: "v", 3: "v"} {
 		got, ok := r.get(key)
 		assert.Equal(t, want, got, key)

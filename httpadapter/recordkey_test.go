@@ -32,7 +32,7 @@ func keyed(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) (*serv
 	return newServiceOver(t, d, cfg, handle), store, log
 }
 
-// An operator who knows what a customer sent finds its record.
+// An operator who knows a customer's request finds its record.
 func TestRecordIsFoundFromARequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg httpadapter.Config
@@ -66,7 +66,7 @@ func TestRecordIsFoundFromARequest(t *testing.T) {
 	}
 }
 
-// A customer's ticket has the ID of an uncertain record in it, and so has the log.
+// The answer to the customer and the log contain the ID of an uncertain record.
 func TestUncertainIsNamed(t *testing.T) {
 	s, store, log := keyed(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		assert.NoError(t, dedup.MarkIrreversible(r.Context()))
@@ -83,7 +83,7 @@ func TestUncertainIsNamed(t *testing.T) {
 	wantNamed(t, w, id, log)
 }
 
-// named is a Runner that says its namespace.
+// named is a Runner that reports its namespace.
 type named struct{ *fake }
 
 func (named) Namespace() string { return "payments" }

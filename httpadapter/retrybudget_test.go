@@ -29,13 +29,13 @@ func newBudget(t *testing.T, cfg httpadapter.RetryBudgetConfig) *httpadapter.Ret
 // small accepts three retries at once and one each second.
 var small = httpadapter.RetryBudgetConfig{Most: 3}
 
-// unread is a body that nobody may read.
+// unread makes a request whose body must not be read.
 func unread(r *http.Request) {
 	r.Body = readCloser{iotest.ErrReader(errors.New("was read"))}
 }
 
-// A storm of retries by one account is refused; new requests of that account, and the retries of
-// another one, continue in the midst of it.
+// A storm of retries by one account is refused. Meanwhile new requests of that account, and retries
+// of another account, are answered.
 func TestStormOfRetriesIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{RetryBudget: newBudget(t, small)}, created())
@@ -50,18 +50,18 @@ func TestStormOfRetriesIsRefused(t *testing.T) {
 			if i < 3 {
 				wantAnswer(t, s.post("k", "{}", other), 201, "paid", replayed)
 			}
-			if i < 5 { // five new ones pay half a retry in
+			if i < 5 { // five new requests deposit half a retry
 				wantAnswer(t, s.post(fmt.Sprint("new-", i), "{}"), 201, "paid", firstTime)
 			}
 		}
 		s.wantRuns(t, 2+5)
-		time.Sleep(time.Second) // what Retry-After has said
+		time.Sleep(time.Second) // the time of Retry-After
 		wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)
 		wantProblem(t, s.post("k", "{}", unread), 429, "too-many-retries", retryInOne)
 	})
 }
 
-// New requests pay for retries, and nothing else does while no time passes.
+// While no time passes, only new requests pay for retries.
 func TestNewRequestsPayForRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := newBudget(t, httpadapter.RetryBudgetConfig{Ratio: 0.25, Most: 1})
@@ -80,7 +80,7 @@ func TestNewRequestsPayForRetries(t *testing.T) {
 	})
 }
 
-// While the handler fails, each retry runs it again: the budget bounds that, too.
+// Each retry of a failing handler runs it again, so the budget counts these, too.
 func TestFailingHandlerIsNotRunByEveryRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{RetryBudget: newBudget(t, small)}, status(503))
@@ -91,8 +91,8 @@ func TestFailingHandlerIsNotRunByEveryRetry(t *testing.T) {
 	})
 }
 
-// A refused request has claimed nothing and begins its key when it is accepted. One that calls
-// itself a retry is refused even if its key is new here.
+// A refused request has claimed nothing, so its key is new when the request is accepted later. A
+// request that says it is a retry is refused even if its key is new here.
 func TestRequestsThatCallThemselvesRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{RetryBudget: newBudget(t, small),
@@ -108,8 +108,8 @@ func TestRequestsThatCallThemselvesRetries(t *testing.T) {
 	})
 }
 
-// Each process has a budget of its own. A retry that only the Runner finds is answered, and paid
-// for: the next one is refused.
+// Each process has a budget of its own. If only the Runner finds that a request is a retry, it is
+// answered and counted, and the next one is refused.
 func TestRetriesThatTheRunnerFinds(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -146,7 +146,7 @@ func TestSharedRetryBudget(t *testing.T) {
 		for range 4 {
 			wantAnswer(t, a.post("k", ""), 201, "paid", nil)
 		}
-		wantAnswer(t, b.post("k", ""), 201, "paid", firstTime) // another route's key is new
+		wantAnswer(t, b.post("k", ""), 201, "paid", firstTime) // the key is new for another route
 		wantProblem(t, b.post("k", ""), 429, "too-many-retries", retryInOne)
 	})
 }
@@ -172,7 +172,7 @@ func TestRetriesAtTheSameTime(t *testing.T) {
 	})
 }
 
-// A client that waits as Retry-After says gets through, however slowly tokens come back.
+// A client that waits for Retry-After is accepted, however slowly tokens come back.
 func TestRetryAfterIsWhenATokenIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := newBudget(t, httpadapter.RetryBudgetConfig{Most: 1, PerSecond: 1.0 / 30})

@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// A client, a proxy or an SDK may write one address in several ways. The retry that does is
-// the same request: it gets the answer of the first, and nothing runs a second time.
+// A client, a proxy or an SDK may write one address in several ways. A retry with another spelling
+// is the same request: it gets the answer of the first, and nothing runs a second time.
 func TestSpellingsOfOneAddress(t *testing.T) {
 	overTLS := func(r *http.Request) { r.TLS = &tls.ConnectionState{} }
 	for _, row := range []struct {
@@ -74,7 +74,7 @@ func TestAddressesThatOnlyLookAlike(t *testing.T) {
 	}
 }
 
-// A service under regional names says so; other names stay apart.
+// A service with regional host names can say so in SameHost. Other names stay apart.
 func TestSameHost(t *testing.T) {
 	var asked []string
 	region := func(host string) string {
@@ -95,9 +95,8 @@ func TestSameHost(t *testing.T) {
 		"SameHost is asked about the host in its one spelling")
 }
 
-// Where the host is the tenant and the account is only unique within it, nobody sees another
-// tenant's answer: neither while fingerprints are compared nor while those of two versions are
-// not, as when a FingerprintKey is changed.
+// The host is the tenant, and accounts are unique only within a tenant. Nobody sees another
+// tenant's answer, even if fingerprints have two versions of the key and are not compared.
 func TestTenantsByHost(t *testing.T) {
 	key := func(version int) *httpadapter.FingerprintKey {
 		return &httpadapter.FingerprintKey{Version: version, Key: make([]byte, 32)}

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// twice is a Runner that begins anew once, as one over SQL does after a deadlock.
+// twice is a Runner that runs the effect a second time, as one over SQL does after a deadlock.
 func twice(t *testing.T) *fake {
 	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
 		_ dedup.Request) (dedup.Result[[]byte], error) {
@@ -31,7 +31,7 @@ func twice(t *testing.T) *fake {
 	}}
 }
 
-// Every run gets the request as it came in, and nothing of an earlier run gets out.
+// Every run gets the original request, and nothing of an earlier run is sent.
 func TestHandlerThatIsRunAgain(t *testing.T) {
 	var first http.ResponseWriter
 	runs := 0
@@ -65,7 +65,7 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 		return do(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
 			value, undo, err := effect(ctx)
 			if runs == 1 {
-				return value, undo, nil // its 500 is not kept, and the handler still begins anew
+				return value, undo, nil // its 500 is not kept, but it runs again
 			}
 			return value, undo, err
 		}, req)
@@ -98,7 +98,7 @@ func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
 	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
 }
 
-// A handler that gave up leaves a goroutine behind, which must not reach the connection.
+// A handler may leave a goroutine behind. That goroutine must not reach the connection.
 func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept http.ResponseWriter
@@ -114,7 +114,7 @@ func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 	})
 }
 
-// The handler does not get a form that something outside has parsed: it parses its own body.
+// If an outer handler has parsed the form, the handler parses its own body again.
 func TestFormParsedOutside(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "1", r.FormValue("a"))
@@ -127,7 +127,7 @@ func TestFormParsedOutside(t *testing.T) {
 	}), 200, "", firstTime)
 }
 
-// The Runner is asked to undo the effect of a failure, and to keep its record.
+// The Runner is asked to undo the effect of a failure, and to keep the failure's record.
 func TestFailuresAskForUndo(t *testing.T) {
 	for code, want := range map[int]bool{200: false, 302: false, 400: true, 402: true, 422: true} {
 		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
@@ -181,8 +181,8 @@ func TestAnswerThatIsTooLarge(t *testing.T) {
 	})
 }
 
-// A handler that announces more than it writes has broken off: net/http would have the
-// client know. The effect has happened, and a part of an answer is not replayed as the whole.
+// A handler that writes less than its Content-Length has broken off, and net/http would show that
+// to the client. The effect has happened, but a part of an answer is not replayed as a whole one.
 func TestAnswerThatBreaksOff(t *testing.T) {
 	half := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -204,7 +204,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	s.wantRuns(t, 2)
 }
 
-// The body of a handler is its own, and the answer of one does not change the next.
+// The handler gets the bytes that were sent, and every replay has the bytes of the first answer.
 func TestBodiesAreReplayedByteForByte(t *testing.T) {
 	body := make([]byte, 256)
 	for i := range body {
@@ -229,7 +229,7 @@ func TestBodiesAreReplayedByteForByte(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// Deadlines are the connection's, and no way to it.
+// A handler can set the connection's deadlines, but does not get the connection.
 func TestDeadlinesAreForwarded(t *testing.T) {
 	at := time.Now()
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -250,7 +250,7 @@ type timed struct {
 func (w *timed) SetReadDeadline(t time.Time) error  { w.read = t; return nil }
 func (w *timed) SetWriteDeadline(t time.Time) error { w.write = t; return nil }
 
-// The log says what the client is not told, and names no key and no principal.
+// The log has the causes that the client does not see, but no key and no principal.
 func TestLog(t *testing.T) {
 	down := errors.New("directory is down")
 	none := dedup.Result[[]byte]{}
@@ -289,7 +289,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The handler that goes with its client has what deadline something outside has set, too.
+// With CancelWithClient the handler also has the deadline of an outer handler.
 func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for set, want := range map[time.Duration]time.Duration{time.Second: time.Second,
@@ -336,7 +336,7 @@ func TestSilenceIsLogged(t *testing.T) {
 	})
 }
 
-// ending runs the effect and ends so.
+// ending runs the effect and then returns err.
 func ending(err error) *fake {
 	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
 		_ dedup.Request) (dedup.Result[[]byte], error) {

@@ -24,7 +24,7 @@ func target(path string) func(*http.Request) {
 	}
 }
 
-// One key in two scopes is two requests: each of these runs in addition to the first.
+// One key in two scopes is two requests, so each of these requests runs.
 func TestKeysDoNotCross(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"another tenant": header("X-Account", "evil"),
@@ -114,8 +114,8 @@ func TestUnscoped(t *testing.T) {
 		map[string]string{"Idempotency-Window": "86400"})
 }
 
-// The principal is in nothing that the store is asked for, and the route only in the label, which
-// is kept where the Deduper has Labels.
+// The principal is in nothing that the store gets. The route is only in the label, which is kept if
+// the Deduper has Labels.
 func TestScopeIsADigest(t *testing.T) {
 	seen := map[string]bool{}
 	run := &fake{do: func(_ context.Context, key string, _ httpadapter.Effect,
@@ -128,7 +128,7 @@ func TestScopeIsADigest(t *testing.T) {
 		seen[req.Scope] = true
 		return dedup.Result[[]byte]{}, errors.New("no")
 	}}
-	// Nothing runs from one part into the next.
+	// The border between two parts cannot move.
 	for _, part := range [][2]string{{"acme", "r"}, {"acm", "er"}, {"acmer", ""}, {"a", "cmer"}} {
 		m := newMiddleware(t, run, func(*http.Request) (string, error) { return part[0], nil },
 			httpadapter.Config{Route: func(*http.Request) string { return part[1] }})

@@ -38,8 +38,8 @@ func TestSealedAnswersAreReplayed(t *testing.T) {
 	assert.EqualValues(t, 0x81, store.results[0][0])
 }
 
-// An attacker who can write to the store, and has no key, cannot have an answer replayed to
-// another client.
+// An attacker may write to the store, but has no key. He cannot copy a sealed answer so that it is
+// replayed to another client.
 func TestSealedAnswerMovedElsewhere(t *testing.T) {
 	var stored []byte
 	run := &fake{do: func(ctx context.Context, key string, effect httpadapter.Effect,
@@ -106,7 +106,7 @@ func TestSealKeysOverTime(t *testing.T) {
 	}
 }
 
-// Resolve finds out that the effect has happened, and has its answer replayed.
+// Resolve finds out that the effect has happened, and returns the answer for its replays.
 func TestResolveWithAnAnswer(t *testing.T) {
 	for name, cfg := range map[string]httpadapter.Config{"plain": {}, "sealed": sealing(1)} {
 		t.Run(name, func(t *testing.T) {

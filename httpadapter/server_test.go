@@ -31,7 +31,7 @@ func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) *httptest
 	return server
 }
 
-// answer is what came over a real connection, read to its end.
+// answer is a response from a real connection, read to its end.
 type answer struct {
 	status, proto int
 	length        int64
@@ -55,7 +55,7 @@ func call(ctx context.Context, t *testing.T, server *httptest.Server, key, body 
 	return answer{res.StatusCode, res.ProtoMajor, res.ContentLength, res.Header, string(data)}
 }
 
-// The same over the wire, in both versions: lengths, hints and large bodies included.
+// The same answers over HTTP/1 and HTTP/2, with lengths, hints and large bodies.
 func TestOverTheWire(t *testing.T) {
 	large := string(bytes.Repeat([]byte("0123456789abcdef"), 4096))
 	for name, start := range map[string]func(*httptest.Server){
@@ -95,8 +95,7 @@ func TestOverTheWire(t *testing.T) {
 	}
 }
 
-// The client goes while the handler runs: the handler completes, and the retry gets its
-// answer.
+// The client leaves while the handler runs. The handler completes, and the retry gets its answer.
 func TestClientGoneMidHandler(t *testing.T) {
 	for name, start := range map[string]func(*httptest.Server){
 		"HTTP/1.1": (*httptest.Server).Start,
@@ -192,7 +191,7 @@ func wantEmptyLine(t *testing.T, r *bufio.Reader) {
 	require.Equal(t, "\r\n", line)
 }
 
-// Half a body claims nothing: the whole one is the first request of its key.
+// An incomplete body claims nothing. The complete one is the first request of its key.
 func TestBodyThatBreaksOff(t *testing.T) {
 	for name, head := range map[string]string{
 		"by length": "Content-Length: 100\r\n\r\n{",
@@ -213,7 +212,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// http.TimeoutHandler outside: the client gets a 503, and its retry gets the answer.
+// With http.TimeoutHandler outside, the client gets a 503, and its retry gets the answer.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -229,8 +228,8 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	})
 }
 
-// An http.TimeoutHandler inside answers while its handler runs on: the key is free, and a second
-// handler runs at the same time as the first. It belongs outside; this shows why.
+// With http.TimeoutHandler inside, it answers while its handler still runs. The key is free, and a
+// second handler runs at the same time. This shows why it belongs outside.
 func TestTimeoutHandlerInsideIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

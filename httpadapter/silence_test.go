@@ -22,9 +22,9 @@ var (
 	waitInDoubt = map[string]string{"Retry-After": "30"}
 )
 
-// A handler that returns without an answer is what a failed one looks like behind an adapter
-// that writes the error later. It was recorded as an empty 200 and replayed: the effect was
-// lost. Its key is not released either, for the effect may have happened.
+// An adapter may write a failed handler's error only after the handler has returned without an
+// answer. This was recorded as an empty 200 and replayed, and the effect was lost. The key is not
+// released either, because the effect may have happened.
 func TestSilenceIsNoSuccess(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"nothing": func(http.ResponseWriter, *http.Request) {},
@@ -47,7 +47,7 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A hint is not an answer.
+// An early hint is not an answer.
 func TestSilenceAfterAHint(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, status(http.StatusEarlyHints))
 	w := &plain{header: http.Header{}}
@@ -55,7 +55,7 @@ func TestSilenceAfterAHint(t *testing.T) {
 	assert.Equal(t, []int{http.StatusEarlyHints, http.StatusInternalServerError}, w.statuses)
 }
 
-// An empty answer is an answer when the handler gives it.
+// An empty answer counts if the handler gives it explicitly.
 func TestEmptyAnswersThatAreGiven(t *testing.T) {
 	for name, row := range map[string]struct {
 		handle http.HandlerFunc
@@ -82,7 +82,7 @@ func TestEmptyAnswersThatAreGiven(t *testing.T) {
 	}
 }
 
-// EmptyAnswer says for which requests silence is net/http's 200.
+// EmptyAnswer says for which requests a handler's silence means net/http's 200.
 func TestEmptyAnswer(t *testing.T) {
 	silent := func(http.ResponseWriter, *http.Request) {}
 	t.Run("for all", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestEmptyAnswer(t *testing.T) {
 	})
 }
 
-// An Atomic Runner gets an error, and undoes the handler's half transaction.
+// An atomic Runner gets an error, and rolls the handler's transaction back.
 func TestSilenceInATransaction(t *testing.T) {
 	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
 		_ dedup.Request) (dedup.Result[[]byte], error) {
@@ -120,7 +120,7 @@ func TestSilenceInATransaction(t *testing.T) {
 	wantProblem(t, send(h, post("k", "")), 500, "no-answer", nil)
 }
 
-// A handler that has said that nothing has begun is believed: its key is free.
+// A handler that called Forgo says that nothing has begun, so its key is free.
 func TestSilenceAfterForgo(t *testing.T) {
 	forgo := true
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -136,8 +136,8 @@ func TestSilenceAfterForgo(t *testing.T) {
 	wantAnswer(t, s.post("k", ""), 201, "", firstTime)
 }
 
-// While the store is away it cannot be put on record that the outcome is not known. The claim
-// must not be released when the store is back.
+// While the store is away, the unknown outcome cannot be recorded. The claim must not be released
+// when the store is back.
 func TestSilenceWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: dedup.Memory(10)}
@@ -154,7 +154,7 @@ func TestSilenceWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// The retry of a silent request gets what Config.Resolve finds out.
+// The retry of a request without an answer gets the result of Config.Resolve.
 func TestSilenceIsResolved(t *testing.T) {
 	d := newDeduper(t, func(c *dedup.Config) {
 		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
@@ -172,7 +172,7 @@ func TestSilenceIsResolved(t *testing.T) {
 	wantAnswer(t, s.post("k", ""), 201, "", firstTime)
 }
 
-// The first silence of a route is an error in the log that names it; more of them add nothing.
+// The first missing answer of a route is logged as an error with the route. Later ones are not.
 func TestFirstSilenceOfARouteIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	mux := http.NewServeMux()
@@ -196,7 +196,7 @@ func TestFirstSilenceOfARouteIsLogged(t *testing.T) {
 		assert.Contains(t, silences[i], route)
 	}
 
-	log.Reset() // a handler of its own has no pattern
+	log.Reset() // a handler without a router has no pattern
 	newService(t, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 		func(http.ResponseWriter, *http.Request) {}).post("k", "")
 	assert.Contains(t, log.String(), `route="POST /payments"`)

@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// storm is a handler that succeeds, fails, panics, gives up and dawdles at random, and a
-// ledger of what it has done.
+// storm is a handler that at random succeeds, fails, panics, gives up or takes long. It records its
+// effects.
 type storm struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -82,7 +82,7 @@ func (s *storm) effect(path string) string {
 }
 
 // Whatever handlers and clients do, a key has its effect once, one handler runs at a time, and
-// every success that a client sees is that effect's.
+// every success that a client gets is the one of that effect.
 func TestStorm(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// clients sends to four keys at random times, and hangs up at random; with none, once to each
-// key, until it is done.
+// clients sends n requests to four keys at random times, and hangs up at random. If n is 0, it
+// sends one request to each key, which must succeed.
 func clients(t *testing.T, s *storm, h http.Handler, n int) {
 	var wg sync.WaitGroup
 	for range n {
@@ -133,7 +133,7 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 	}
 }
 
-// ask reports whether the answer is a success. It must be that of the first effect.
+// ask reports whether the answer is a success. A success must have the value of the first effect.
 func ask(ctx context.Context, t *testing.T, h http.Handler, key int) bool {
 	defer func() { _ = recover() }()
 	path := fmt.Sprintf("/%d/", key)

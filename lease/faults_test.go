@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/lease"
 )
 
-// faults is a client between which and its miniredis things go wrong. It lives in a
-// bubble.
+// faults is a client whose requests and replies can be lost or delayed. It needs a bubble of
+// testing/synctest.
 type faults struct {
 	t      *testing.T
 	mini   *miniredis.Miniredis
@@ -53,7 +53,7 @@ func (f *faults) hang() {
 
 func (f *faults) heal() { close(f.healed) }
 
-// acquire takes the lease for somebody else.
+// acquire takes the lease for another owner.
 func (f *faults) acquire(key string) { acquire(f.t, f.leases, key, ttl) }
 
 func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -96,8 +96,8 @@ func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestLostReplies prevents our own lease, whose reply was lost, from being reported as
-// somebody else's.
+// TestLostReplies: when the reply to our own acquisition is lost, the lease must not be reported as
+// another owner's.
 func TestLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)
@@ -106,7 +106,7 @@ func TestLostReplies(t *testing.T) {
 			key := fmt.Sprint("job ", n)
 			f.dropNext = 1 + n%3
 			l := acquire(t, f.leases, key, ttl)
-			// Found on a retry, it was renewed: none of it is gone.
+			// The retry finds the lease and renews it, so all of it is left.
 			require.Equal(t, ttl-ttl/100-2*time.Millisecond, l.Remaining(), "job %d", n)
 			_, err := f.leases.Acquire(t.Context(), key, ttl)
 			require.ErrorIs(t, err, lease.ErrHeld, "another Acquire")
@@ -116,7 +116,7 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestUnansweredAcquire gives up after a few tries, and says that nothing is known.
+// TestUnansweredAcquire: Acquire gives up after a few tries. Its error does not say ErrHeld.
 func TestUnansweredAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)
@@ -132,27 +132,27 @@ func TestUnansweredAcquire(t *testing.T) {
 	})
 }
 
-// TestLateAnswer prevents a lease from being used whose grant took longer than its ttl:
-// a frozen server that was replaced meanwhile still answers when it wakes up.
+// TestLateAnswer: if a grant took longer than its ttl, the lease must not be used. A frozen server
+// that was replaced still answers when it wakes up.
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)
 		acquire(t, f.leases, "warm up", ttl)
 		f.lateNext = ttl
-		l := acquire(t, f.leases, "job", ttl) // nobody took it: it was renewed
+		l := acquire(t, f.leases, "job", ttl) // no other owner took it, so it was renewed
 		assert.GreaterOrEqual(t, l.Remaining(), ttl/2)
 
 		f.lateNext = 2 * ttl
 		go func() {
 			time.Sleep(ttl + ttl/2)
-			f.acquire("late") // takes over what has lapsed
+			f.acquire("late") // another owner takes the lapsed lease
 		}()
 		_, err := f.leases.Acquire(t.Context(), "late", ttl)
 		require.ErrorIs(t, err, lease.ErrLost, "an answer after somebody else's lease began")
 	})
 }
 
-// TestLateRenewal prevents a lease from being believed whose renewal took longer than its ttl.
+// TestLateRenewal: a renewal that took longer than the ttl is an error, and can be repeated.
 func TestLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)
@@ -169,7 +169,7 @@ func TestLateRenewal(t *testing.T) {
 	})
 }
 
-// TestCancelledAcquire returns at once, whatever the server does.
+// TestCancelledAcquire: a canceled Acquire returns at once, whatever the server does.
 func TestCancelledAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)

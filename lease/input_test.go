@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/lease"
 )
 
-// wantInput insists on an InputError that names the field and keeps the key to itself.
+// wantInput insists on an InputError that names the field and does not contain the key.
 func wantInput(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *lease.InputError
@@ -80,8 +80,8 @@ func TestAcquireRefuses(t *testing.T) {
 	assert.Len(t, mini.Keys(), 1, "bad input")
 }
 
-// TestForeignValue prevents somebody else's key from being taken for a lease, or from
-// being overwritten.
+// TestForeignValue: a foreign value under a lease's key is neither taken for a lease nor
+// overwritten.
 func TestForeignValue(t *testing.T) {
 	mini, client := redistest.Mini(t)
 	c := open(t, client, lease.Options{Prefix: "p"})

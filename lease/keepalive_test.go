@@ -40,13 +40,13 @@ func TestKeepAliveRenews(t *testing.T) {
 		stop()
 		assert.ErrorIs(t, context.Cause(run), context.Canceled)
 		time.Sleep(ttl)
-		// nobody renews any more; the bubble sees that no goroutine is left
+		// the lease is not renewed any more, and the bubble checks that no goroutine is left
 		acquire(t, c, "job", ttl)
 	})
 }
 
-// TestKeepAliveOutlivesItsContext prevents a lease that ends while the work, told to stop,
-// is still at it.
+// TestKeepAliveOutlivesItsContext: when its context ends, the work is told to stop, but may take
+// time. The lease is renewed until stop is called.
 func TestKeepAliveOutlivesItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
@@ -65,8 +65,8 @@ func TestKeepAliveOutlivesItsContext(t *testing.T) {
 	})
 }
 
-// TestKeepAliveLoses covers the ways to lose a lease. Each tells in time: at the next
-// renewal when the server knows, before the server's end when nobody answers.
+// TestKeepAliveLoses covers the ways to lose a lease. Each cancels run in time: at the next renewal
+// if the server reports the loss, or before the lease ends if the server does not answer.
 func TestKeepAliveLoses(t *testing.T) {
 	usable := ttl - ttl/100 - 2*time.Millisecond
 	for name, lose := range map[string]struct {
@@ -93,7 +93,7 @@ func TestKeepAliveLoses(t *testing.T) {
 	}
 }
 
-// TestKeepAliveBridgesAnOutage keeps a lease through a short one.
+// TestKeepAliveBridgesAnOutage: a short outage does not lose the lease.
 func TestKeepAliveBridgesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)

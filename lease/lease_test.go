@@ -32,7 +32,7 @@ func acquire(t testing.TB, c *lease.Client, key string, ttl time.Duration) *leas
 	return l
 }
 
-// TestLifeOfALease runs on every backend: whoever holds it holds it alone.
+// TestLifeOfALease runs on every backend. A lease has one owner at a time.
 func TestLifeOfALease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := open(t, b.Client, lease.Options{Prefix: b.Prefix})
@@ -59,8 +59,7 @@ func TestLifeOfALease(t *testing.T) {
 	})
 }
 
-// TestLapsedLease prevents an owner that was paused from renewing or releasing the lease
-// of its successor.
+// TestLapsedLease: an owner that was paused must not renew or release the lease of the next owner.
 func TestLapsedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
@@ -83,7 +82,7 @@ func TestLapsedLease(t *testing.T) {
 	})
 }
 
-// TestFenceGrows across release, lapse, and everything that Redis has forgotten.
+// TestFenceGrows: the fence grows across a release, a lapse, and the loss of all Redis data.
 func TestFenceGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini, client := redistest.Bubble(t)
@@ -108,7 +107,7 @@ func TestFenceGrows(t *testing.T) {
 	})
 }
 
-// TestOneHolderAtATime lets many contend.
+// TestOneHolderAtATime lets many callers compete for one lease.
 func TestOneHolderAtATime(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := open(t, b.Client, lease.Options{Prefix: b.Prefix})

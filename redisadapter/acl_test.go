@@ -21,8 +21,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// shippedUser is the user of users.acl, in a form for ACL SETUSER: what it is besides its
-// commands, and its commands.
+// shippedUser returns the user of users.acl for ACL SETUSER: its name, its commands, and its other
+// rules.
 func shippedUser(t *testing.T) (name string, rules, commands []string) {
 	t.Helper()
 	text, err := os.ReadFile("users.acl")
@@ -40,7 +40,7 @@ func shippedUser(t *testing.T) (name string, rules, commands []string) {
 	return fields[1], rules, commands
 }
 
-// TestDocNamesTheUser keeps the package comment and the file that Redis reads the same.
+// TestDocNamesTheUser: the package comment has the same user as the file that Redis reads.
 func TestDocNamesTheUser(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	must(t, err)
@@ -68,8 +68,8 @@ func TestLeastPrivilege(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(err), `"other:*"`, "keys of another prefix: %v", err)
 }
 
-// TestNoRightTooMany takes nearly every right from the user that is shipped, one after the
-// other: each is missed. On a Cluster the client needs rights that one server does not ask for.
+// TestNoRightTooMany takes nearly every right from the shipped user, one after the other. Without
+// any of them a call fails. On a Cluster the client needs rights that one server does not ask for.
 func TestNoRightTooMany(t *testing.T) {
 	single := servertest.Private(t, servertest.KindRedis)
 	cluster := servertest.Private(t, servertest.KindRedisCluster)
@@ -99,7 +99,7 @@ func TestNoRightTooMany(t *testing.T) {
 	// Commands that everyCall does not reach, because they take a lease that lapses in the middle
 	// of a completion, or a slot that moves.
 	seldom := []string{"+srandmember", "+pexpireat", "+getdel", "+del", "+asking",
-		"+hdel"} // an end does not fail with the index
+		"+hdel"} // if it is missing, an end does not fail
 	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool {
 		return slices.Contains(seldom, c)
 	}) {
@@ -119,8 +119,8 @@ func TestNoRightTooMany(t *testing.T) {
 	}
 }
 
-// TestRightsWhileASlotMoves: a key that is not there yet is asked for at the master that
-// its slot moves to, with ASKING.
+// TestRightsWhileASlotMoves: a key that does not exist yet is asked for with ASKING at the master
+// to which its slot moves.
 func TestRightsWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	name, rules, commands := shippedUser(t)
@@ -146,7 +146,7 @@ func options(layout redisadapter.Layout) redisadapter.Options {
 
 // pastNoReturn lets an attempt end as uncertain, and lists it.
 func pastNoReturn(ctx context.Context, store *redisadapter.Store, n int) error {
-	// of a run that was refused in the middle
+	// the key of an earlier run that was refused halfway
 	if err := store.Forget(ctx, []driver.ID{newID(n)}, 0)[0]; err != nil {
 		return err
 	}
@@ -169,12 +169,12 @@ func pastNoReturn(ctx context.Context, store *redisadapter.Store, n int) error {
 
 // everyCall makes every call of a Store in every layout and returns the first error.
 func everyCall(ctx context.Context, client redis.UniversalClient) error {
-	// New reports a refused INFO and continues, but nobody knows then whether the server evicts.
+	// New reports a refused INFO and continues, but cannot know then whether the server evicts.
 	if err := client.Info(ctx, "memory").Err(); err != nil {
 		return err
 	}
 	for _, layout := range layouts {
-		// The user may use one prefix only, and the keys of this layout are other ones.
+		// The user may use one prefix only, and the layouts cannot share a prefix.
 		if err := client.Del(ctx, "ow:layout").Err(); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestLuaAndGoAgree(t *testing.T) {
 				values = append(values, damage(rnd, good))
 			}
 		}
-		// Cut within its token, but with a flag that would swallow what is missing.
+		// It is cut within its token, and its flag says that more sections follow.
 		cut := []byte(redisadapter.Golden(t, "in_progress_bare")[:38])
 		cut[2], cut[7] = 2, byte(len(cut))
 		values = append(values, string(cut))

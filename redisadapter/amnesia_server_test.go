@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// noticed is how soon a watcher must raise amnesia, on a machine that may be busy.
+// noticed is the time within which a watcher must notice a loss, on a machine that may be busy.
 const noticed = 5 * time.Second
 
 // watched runs the watcher until the test ends.
@@ -37,8 +37,8 @@ func watched(t *testing.T, store *redisadapter.Store) {
 	})
 }
 
-// load is a stream of messages, delivered again and again until they are done, and what
-// their effects have counted.
+// load is a stream of messages that are delivered again until they are done. It counts their
+// effects.
 type load struct {
 	store   *redisadapter.Store
 	effects [4000]atomic.Int32
@@ -107,9 +107,8 @@ func (l *load) doubled() (n int) {
 	return n
 }
 
-// TestFlushUnderLoad: FLUSHALL in the middle of a stream that is delivered again. No
-// effect happens twice while the store is closed, and once an operator has acknowledged,
-// every message gets done.
+// TestFlushUnderLoad: FLUSHALL is called during a stream of redeliveries. No effect happens twice
+// while the store refuses claims. When an operator has called ClearAmnesia, every message is done.
 func TestFlushUnderLoad(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -143,7 +142,7 @@ func TestFlushUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFlushWhileIdle: the watcher notices without any claim.
+// TestFlushWhileIdle: the watcher notices a flush without any claim.
 func TestFlushWhileIdle(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -157,8 +156,8 @@ func TestFlushWhileIdle(t *testing.T) {
 	wantAmnesia(t, store, 1)
 }
 
-// TestEvictionUnderLoad: memory is full and the server forgets what it likes. The
-// canary, which every batch reads, is the last to go; the watcher sees the counter.
+// TestEvictionUnderLoad: memory is full and the server evicts any key. Every batch reads the
+// canary, so it is evicted last. The watcher sees the counter of evictions.
 func TestEvictionUnderLoad(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -185,8 +184,8 @@ func TestEvictionUnderLoad(t *testing.T) {
 	assert.NotZero(t, h.count("evicted_keys"), "findings %v", h.list)
 }
 
-// TestRestartOfGuarded: with its append-only file a server comes back with the canary,
-// and is suspect for a moment; without, it has lost all.
+// TestRestartOfGuarded: with its append-only file a restarted server has the canary, and is suspect
+// for a moment. Without the file it has lost everything.
 func TestRestartOfGuarded(t *testing.T) {
 	for name, keep := range map[string]bool{"with its file": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +225,7 @@ func TestRestartOfGuarded(t *testing.T) {
 	}
 }
 
-// TestPromotionOfGuarded: the replica has the canary, and a new name.
+// TestPromotionOfGuarded: the promoted replica has the canary, but another identity.
 func TestPromotionOfGuarded(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisPair)
@@ -264,7 +263,7 @@ func TestPromotionOfGuarded(t *testing.T) {
 	assert.Zero(t, h.count("amnesia"), "findings %v", h.list)
 }
 
-// TestFlushOfOneMaster: every master is covered by a canary of its own slots.
+// TestFlushOfOneMaster: each master has a canary in its own slots.
 func TestFlushOfOneMaster(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	client := redistest.Cluster(t, server.Addrs)

@@ -119,7 +119,7 @@ func TestGuardRefusesBadInput(t *testing.T) {
 		"Options.Prefix")
 }
 
-// TestNoCanary: it is never made in passing. New says what to call.
+// TestNoCanary: New never makes the canary. Its error names the function that does.
 func TestNoCanary(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		opts := redisadapter.Options{Prefix: b.Prefix, Amnesia: redisadapter.FailClosed,
@@ -155,8 +155,8 @@ func canaryValues(t testing.TB, client redis.UniversalClient, keys []string) (va
 	return values
 }
 
-// TestCanaryMissing: the very batch that finds nothing under the canary is not granted,
-// what is on record is, and the claims that were won are given back.
+// TestCanaryMissing: the first batch that does not find the canary gets no claims. It gets what is
+// on record, and the claims that were won are given back.
 func TestCanaryMissing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		opts := failClosed
@@ -180,7 +180,7 @@ func TestCanaryMissing(t *testing.T) {
 			assert.Zero(t, a.Record.Attempt, "claim %d was not given back: %+v", i+2, a)
 		}
 		wantAmnesia(t, store, 4)
-		wantAmnesia(t, other, 4) // agrees, though the canary is there again
+		wantAmnesia(t, other, 4) // it refuses, too, although the canary exists again
 		wantOutcome(t, other, 1, dedup.Duplicate)
 		late, _ := reopen(t, b.Client, opts)
 		wantAmnesia(t, late, 4)
@@ -203,7 +203,7 @@ func TestCanaryMissing(t *testing.T) {
 	})
 }
 
-// TestAmnesiaEnds after its window, counted by the server's clock from the loss.
+// TestAmnesiaEnds: claims are refused for AmnesiaFor, by the server's clock from the loss.
 func TestAmnesiaEnds(t *testing.T) {
 	_, client := redistest.Mini(t)
 	opts := failClosed
@@ -221,8 +221,8 @@ func TestAmnesiaEnds(t *testing.T) {
 	wantOutcome(t, late, 2, dedup.Acquired)
 }
 
-// TestInitDoesNotClearAmnesia: an Init after a flush, by a deployment script that always
-// runs it, must not hide the loss from a process that remembers.
+// TestInitDoesNotClearAmnesia: a deployment script may always run Init. After a flush that must not
+// hide the loss from a process that has noticed it.
 func TestInitDoesNotClearAmnesia(t *testing.T) {
 	_, client := redistest.Mini(t)
 	store, _ := guarded(t, client, failClosed)
@@ -230,7 +230,7 @@ func TestInitDoesNotClearAmnesia(t *testing.T) {
 	must(t, redisadapter.Init(t.Context(), client, failClosed))
 	wantAmnesia(t, store, 1)
 	late, _ := reopen(t, client, failClosed)
-	wantAmnesia(t, late, 1) // was told by the first
+	wantAmnesia(t, late, 1) // learns it from the first process
 }
 
 // TestStrangeCanary: a key that is not a canary any more does not prove that the server remembers.
@@ -253,8 +253,8 @@ func TestStrangeCanary(t *testing.T) {
 	}
 }
 
-// TestUnreadCanary: a claim whose canary was not answered is not granted, whatever the
-// policy. Those of other batches are not concerned.
+// TestUnreadCanary: if the read of the canary fails, the claims of the same batch are not granted,
+// whatever the policy. Other batches are not affected.
 func TestUnreadCanary(t *testing.T) {
 	_, client := redistest.Mini(t)
 	must(t, redisadapter.Init(t.Context(), client, redisadapter.Options{}))
@@ -292,8 +292,8 @@ func TestUnreadCanary(t *testing.T) {
 	}
 }
 
-// TestClosedReturnsInTime: a store that refuses claims asks now and then whether it still
-// must; a server that hangs then must not hold a caller beyond its context.
+// TestClosedReturnsInTime: a store that refuses claims asks now and then whether it still must. If
+// the server hangs then, the caller's context must still end the call.
 func TestClosedReturnsInTime(t *testing.T) {
 	_, direct := redistest.Mini(t)
 	var hang atomic.Bool
@@ -317,14 +317,14 @@ func TestClosedReturnsInTime(t *testing.T) {
 		start := time.Now()
 		a := store.Claim(ctx, []driver.ClaimRequest{request(2)})[0]
 		cancel()
-		// or forever
+		// without the limit it would wait forever
 		took := time.Since(start)
 		require.Error(t, a.Err, "it took %v: %+v", took, a)
 		require.LessOrEqual(t, took, 5*time.Second, "it took %v: %+v", took, a)
 	}
 }
 
-// TestRunAndFlag grants and tells.
+// TestRunAndFlag: AllowAndFlag grants claims after a loss, and reports them.
 func TestRunAndFlag(t *testing.T) {
 	_, client := redistest.Mini(t)
 	store, h := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.AllowAndFlag})
@@ -339,7 +339,7 @@ func TestRunAndFlag(t *testing.T) {
 	assert.Equal(t, 1, h.count("amnesia"), "after: %+v, %v", store.Health(), h.list)
 }
 
-// second is a store of its own that can be told to fail.
+// second is a second store that can be made to fail.
 type second struct {
 	dedup.Store
 	err   error
@@ -359,7 +359,7 @@ func (s *second) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return answers
 }
 
-// TestSecondStore is asked only when the first has lost data, and then about each claim.
+// TestSecondStore: only after a loss the second store is asked, and then about each claim.
 func TestSecondStore(t *testing.T) {
 	_, client := redistest.Mini(t)
 	memory := dedup.Memory(1000)
@@ -370,10 +370,10 @@ func TestSecondStore(t *testing.T) {
 	done := change(1, driver.StateSucceeded)
 	done.Result = []byte("receipt")
 	memory.Finish(t.Context(), []driver.Finish{done})
-	wantOutcome(t, store, 9, dedup.Acquired) // nothing is lost: it is not asked
+	wantOutcome(t, store, 9, dedup.Acquired) // nothing is lost, so the second store is not asked
 
 	must(t, client.FlushAll(t.Context()).Err())
-	wantOutcome(t, store, 3, dedup.Unknown) // it is asked, and does not know
+	wantOutcome(t, store, 3, dedup.Unknown) // the second store is asked, and its answer is an error
 	other.err, other.short = nil, true
 	wantOutcome(t, store, 3, dedup.Unknown)
 	other.short = false
@@ -383,7 +383,7 @@ func TestSecondStore(t *testing.T) {
 	a = store.Lookup(t.Context(), []driver.ID{newID(1)})[0]
 	assert.Equal(t, driver.StateReleased, a.Record.State, "the claim was not given back: %+v", a)
 	wantOutcome(t, store, 2, dedup.InFlight)
-	wantOutcome(t, store, 3, dedup.Acquired) // unknown to both
+	wantOutcome(t, store, 3, dedup.Acquired) // neither store knows it
 	odd := request(1)
 	odd.Fingerprint = driver.FingerprintOf([]byte("a"))
 	memory.Claim(t.Context(), []driver.ClaimRequest{{ID: newID(4), Token: driver.Token{4},
@@ -396,8 +396,8 @@ func TestSecondStore(t *testing.T) {
 // suspectFor is longer than a busy machine takes to see that a store is closed.
 const suspectFor = 4 * time.Second
 
-// TestIdentity: another server behind a new connection is asked who it is before a claim
-// is granted; a restart that may have lost what followed a snapshot counts as a loss.
+// TestIdentity: when another server answers on a new connection, its identity is compared before a
+// claim is granted. A restart that may have lost the writes after a snapshot counts as a loss.
 func TestIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  map[string]string
@@ -426,7 +426,7 @@ func TestIdentity(t *testing.T) {
 			store, h := guarded(t, redistest.Client(t, fake),
 				redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: suspectFor})
 			wantOutcome(t, store, 1, dedup.Acquired)
-			fields, drop = c.change, true // the connection breaks, and another server answers
+			fields, drop = c.change, true // the connection breaks, and then another server answers
 			switch {
 			case c.suspect:
 				wantAmnesia(t, store, 2)

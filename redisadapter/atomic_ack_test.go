@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestDoAtomicOfAnotherKeysMissingResult: an effect that has met ErrNoResult of another key has
-// done nothing, so its message must be redelivered.
+// TestDoAtomicOfAnotherKeysMissingResult: an effect that returns ErrNoResult of another key has
+// written nothing, so its message must be redelivered.
 func TestDoAtomicOfAnotherKeysMissingResult(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	store := open(t, b)

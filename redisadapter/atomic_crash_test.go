@@ -29,8 +29,8 @@ const (
 	crashKills = 25
 )
 
-// TestAtomicSurvivesKills kills processes by SIGKILL, wherever they are, that all have the
-// same messages to process. In the end each effect is there exactly once.
+// TestAtomicSurvivesKills kills processes by SIGKILL at any point. All of them have the same
+// messages to process. In the end each effect has happened exactly once.
 func TestAtomicSurvivesKills(t *testing.T) {
 	if prefix := os.Getenv(crashChild); prefix != "" {
 		workUntilKilled(t, prefix)
@@ -72,8 +72,8 @@ func (s *till) deliver(n int) (driver.Outcome, error) {
 	return s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: key}, s.incr(key), s.counter(key))
 }
 
-// killMidway lets a child work until it has had a few effects, and then kills it at any point of
-// its next work. It returns how many effects the child has reported.
+// killMidway lets a child work until it has had a few effects, and kills it within the next two
+// milliseconds. It returns how many effects the child has reported.
 func killMidway(t *testing.T, prefix string) (effects int) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAtomicSurvivesKills$")
@@ -94,8 +94,8 @@ func killMidway(t *testing.T, prefix string) (effects int) {
 	return effects
 }
 
-// workUntilKilled is the child: several workers, each with all the messages in an order of
-// its own. Its leases end soon after its death. One that is killed late leaves work to the others.
+// workUntilKilled is the child: several workers that take any of the messages, for at most
+// crashShare effects. Its leases end soon after its death.
 func workUntilKilled(t *testing.T, prefix string) {
 	s := newCrashTill(t, prefix, 500*time.Millisecond)
 	share, err := strconv.Atoi(os.Getenv(crashShare))
@@ -120,8 +120,8 @@ func workUntilKilled(t *testing.T, prefix string) {
 	<-done // the parent's SIGKILL ends it
 }
 
-// TestAtomicRights: where MULTI is denied, the commands behind it would be executed one by
-// one. Nothing may be sent then.
+// TestAtomicRights: if MULTI were denied, the server would execute the commands behind it one by
+// one. So nothing may be sent then.
 func TestAtomicRights(t *testing.T) {
 	server, admin, _ := private(t)
 	for name, c := range map[string]struct {
@@ -155,7 +155,7 @@ func TestAtomicRights(t *testing.T) {
 	}
 }
 
-// TestAtomicFullServer: what adds to a full server is refused as a whole, and at once.
+// TestAtomicFullServer: a full server refuses the whole transaction, at once.
 func TestAtomicFullServer(t *testing.T) {
 	_, client, _ := private(t)
 	s := newTill(t, redistest.Backend{Client: client, Prefix: "ow"}, nil)

@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// till is a store with a counter in the slot of each key: the effect that is tested.
+// till is a store, and a counter in the slot of each key. The tested effect increments the counter.
 type till struct {
 	*testing.T
 	client redis.UniversalClient
@@ -57,7 +57,7 @@ func (s *till) counter(key string) string {
 	return s.prefix + "-count:{" + s.store.HashTag(id) + "}"
 }
 
-// incr is the effect that counts itself.
+// incr is an effect that increments the counter of key.
 func (s *till) incr(key string) redisadapter.Effect {
 	name := s.counter(key)
 	return func(_ redis.Cmdable, write redis.Pipeliner) error {
@@ -112,7 +112,7 @@ func TestAtomicOnce(t *testing.T) {
 	})
 }
 
-// TestAtomicRecord: the record afterwards is the one that Complete would have left.
+// TestAtomicRecord: Atomic leaves the same record as Complete.
 func TestAtomicRecord(t *testing.T) {
 	eachTill(t, func(s *till) {
 		origin := driver.Origin{Source: "topic", Partition: 3, Offset: 4}
@@ -135,12 +135,12 @@ func TestAtomicRecord(t *testing.T) {
 		})
 		assert.NoError(s, err, "replayed %q", value)
 		assert.Equal(s, "receipt", value, "replayed %q, %v", value, err)
-		must(s, s.atomic(atomic, s.incr("atomic"))) // has ended
+		must(s, s.atomic(atomic, s.incr("atomic"))) // the claim has ended already
 		s.wantCount("atomic", 1)
 	})
 }
 
-// TestAtomicEffectError: nothing of it is done, and the claim is still the caller's.
+// TestAtomicEffectError: nothing of the effect is written, and the caller still has the claim.
 func TestAtomicEffectError(t *testing.T) {
 	eachTill(t, func(s *till) {
 		c, broken := s.claim(s.d, "a"), errors.New("no stock")
@@ -169,11 +169,11 @@ func TestAtomicEffectError(t *testing.T) {
 	})
 }
 
-// TestEffectErrorIsNotTheServers: an effect that asks another system, which is down, does
-// not open the breaker of this one.
+// TestEffectErrorIsNotTheServers: if an effect asks another system, and that one is down, the
+// breaker of this server stays closed.
 func TestEffectErrorIsNotTheServers(t *testing.T) {
 	s := newTill(t, redistest.Open(t, "miniredis"), nil)
-	// of another system, which the effect has asked
+	// the error of another system that the effect has asked
 	down := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	c := s.claim(s.d, "a")
 	for range 8 {
@@ -183,7 +183,7 @@ func TestEffectErrorIsNotTheServers(t *testing.T) {
 	assert.False(t, s.store.Health().BreakerOpen, "the breaker is open")
 }
 
-// TestAtomicWatches: the effect is written only upon the values that it has read.
+// TestAtomicWatches: the effect is written only if the values that it has read are unchanged.
 func TestAtomicWatches(t *testing.T) {
 	eachTill(t, func(s *till) {
 		ctx, name := s.Context(), s.counter("a")
@@ -194,7 +194,7 @@ func TestAtomicWatches(t *testing.T) {
 				return err
 			}
 			if calls++; calls <= meddles {
-				must(s, s.client.Set(ctx, name, 10*calls, time.Hour).Err()) // somebody else
+				must(s, s.client.Set(ctx, name, 10*calls, time.Hour).Err()) // another client
 			}
 			write.Set(ctx, name, 2*n, time.Hour)
 			return nil
@@ -214,8 +214,8 @@ func TestAtomicWatches(t *testing.T) {
 	})
 }
 
-// TestAtomicRenewedMeanwhile: a renewal writes the claim's key too, and that does not fail the
-// transaction.
+// TestAtomicRenewedMeanwhile: a renewal also changes the claim's key. The transaction succeeds
+// anyway, with a second call of the effect.
 func TestAtomicRenewedMeanwhile(t *testing.T) {
 	eachTill(t, func(s *till) {
 		c, calls := s.claim(s.d, "a"), 0
@@ -230,12 +230,12 @@ func TestAtomicRenewedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAtomicLateOwner: an owner that was taken over, before or while its effect is being
-// queued, has no effect, whatever became of the key.
+// TestAtomicLateOwner: another owner takes the key over before or while the effect is queued. Then
+// the late owner has no effect, whatever the other one does with the key.
 func TestAtomicLateOwner(t *testing.T) {
 	eachTill(t, func(s *till) {
 		takeOver := func(key string) *dedup.Claim {
-			// Half of its hold is left of its life: the lease has lapsed.
+			// The record has half of its hold left, so the lease has lapsed.
 			must(s, s.client.PExpire(s.Context(), s.record(key), 30*time.Minute).Err())
 			return s.claim(s.d, key)
 		}
@@ -277,8 +277,8 @@ func (s *till) record(key string) string {
 	return redisadapter.Key(s.store, id)
 }
 
-// TestAtomicLostReplies loses replies of every command of the transaction, EXEC's above
-// all: the effect has happened and nobody knows. Asking again finds it.
+// TestAtomicLostReplies loses replies of every command of the transaction. The loss of EXEC's reply
+// matters most: the effect has happened, and the client does not know. The next try finds it.
 func TestAtomicLostReplies(t *testing.T) {
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redistest.Client(t, &redis.Options{Addr: proxy.Addr()}) // default retries
@@ -309,8 +309,8 @@ func TestAtomicLostReplies(t *testing.T) {
 	assert.NotZero(t, stats.Fired["MULTI"], "too few faults: %v", stats.Fired)
 }
 
-// TestAtomicKeepsItsTransaction prevents an effect from ending the WATCH, or the MULTI,
-// behind which a lost lease would go unnoticed.
+// TestAtomicKeepsItsTransaction: an effect cannot end the WATCH or the MULTI. Otherwise a lost
+// lease would not be noticed.
 func TestAtomicKeepsItsTransaction(t *testing.T) {
 	eachTill(t, func(s *till) {
 		ctx := s.Context()
@@ -344,8 +344,8 @@ func TestAtomicKeepsItsTransaction(t *testing.T) {
 	})
 }
 
-// TestAtomicPartial: Redis does not undo commands. The key is recorded as done, and the error says
-// so.
+// TestAtomicPartial: a command of the effect fails in EXEC, and Redis does not undo the others. The
+// key is recorded as done, and the error says so.
 func TestAtomicPartial(t *testing.T) {
 	eachTill(t, func(s *till) {
 		list := s.prefix + "-list:{" + s.tag("a") + "}"
@@ -354,7 +354,7 @@ func TestAtomicPartial(t *testing.T) {
 		got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
 			func(read redis.Cmdable, write redis.Pipeliner) error {
 				write.Incr(s.Context(), list)
-				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent does not fail
+				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent: no error
 				return s.incr("a")(read, write)
 			})
 		assert.ErrorIs(s, err, redisadapter.ErrPartial, "%v, %v", got, err)
@@ -377,11 +377,11 @@ func (s *till) tag(key string) string {
 	return s.store.HashTag(id)
 }
 
-// TestAtomicRefused: the server refuses a command as it is queued. Nothing is done.
+// TestAtomicRefused: the server refuses to queue a command, so nothing is executed.
 func TestAtomicRefused(t *testing.T) {
 	eachTill(t, func(s *till) {
 		if strings.HasPrefix(s.Name(), "TestAtomicRefused/miniredis") {
-			return // continues with the transaction
+			return // it executes the rest of the transaction
 		}
 		c := s.claim(s.d, "a")
 		err := s.atomic(c, func(read redis.Cmdable, write redis.Pipeliner) error {
@@ -397,7 +397,7 @@ func TestAtomicRefused(t *testing.T) {
 	})
 }
 
-// TestAtomicOtherSlot names the way out of the usual mistake on a Cluster.
+// TestAtomicOtherSlot: a key in another slot is the usual mistake on a Cluster. The error names it.
 func TestAtomicOtherSlot(t *testing.T) {
 	s := newTill(t, redistest.Open(t, "cluster"), nil)
 	wantInput(t, s.atomic(s.claim(s.d, "watched"), s.incr("watched"), s.counter("b")), "Watch")
@@ -414,7 +414,7 @@ func TestAtomicOtherSlot(t *testing.T) {
 	s.wantCount("elsewhere", 0)
 }
 
-// TestAtomicInAnotherStore: a claim of somebody else's store is refused, not recorded.
+// TestAtomicInAnotherStore: a claim of another store is refused, not recorded.
 func TestAtomicInAnotherStore(t *testing.T) {
 	s := newTill(t, redistest.Open(t, "miniredis"), nil)
 	d, err := dedup.New(dedup.Memory(10),
@@ -445,7 +445,7 @@ func TestAtomicInAnotherStore(t *testing.T) {
 	wantInput(t, err, "Completion.Err")
 }
 
-// TestAtomicObserved: an observer stops nobody, and counts nobody out.
+// TestAtomicObserved: in Observe mode every delivery runs its effect, and each effect counts.
 func TestAtomicObserved(t *testing.T) {
 	eachTill(t, func(s *till) {
 		watcher := s.deduper(func(c *dedup.Config) { c.Mode = dedup.Observe })
@@ -491,7 +491,7 @@ func TestAtomicObservedOutage(t *testing.T) {
 	})
 }
 
-// TestAtomicPanic releases the claim and lets the panic go on.
+// TestAtomicPanic: a panic of the effect releases the claim and goes on.
 func TestAtomicPanic(t *testing.T) {
 	eachTill(t, func(s *till) {
 		func() {

@@ -67,7 +67,7 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkDuplicate claims keys that are done: what most of a replay costs.
+// BenchmarkDuplicate claims keys that are done, which is most of the work of a replay.
 func BenchmarkDuplicate(b *testing.B) {
 	const size = 256
 	store := open(b, redistest.Open(b, "redis"))
@@ -95,9 +95,9 @@ func perKey(b *testing.B, size int, batch func()) {
 	b.ReportMetric(float64(batches*size)/time.Since(start).Seconds(), "keys/s")
 }
 
-// BenchmarkStream is one caller with a stream of messages, of which a share is redelivered within
-// the next ten, once with the cache of finished keys and once without, in turn. The time per
-// operation is that of a block of 100 messages both ways.
+// BenchmarkStream is one caller with a stream of messages. A part of them is redelivered within the
+// next ten. Blocks of 100 messages run with the cache of finished keys and without it, in turn. An
+// operation is one block of each kind.
 func BenchmarkStream(b *testing.B) {
 	for _, again := range []int{90, 50, 0} {
 		b.Run(fmt.Sprintf("again=%d", again), func(b *testing.B) {
@@ -121,7 +121,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// stream makes keys and handles their messages.
+// stream makes keys, and handles the messages that have them.
 type stream struct {
 	d        *dedup.Deduper
 	run      string

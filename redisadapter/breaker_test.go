@@ -84,8 +84,8 @@ func (m *moody) trip(t *testing.T) {
 	m.calls.Store(0)
 }
 
-// TestBreaker: open means that nothing is sent; then one call of many tries, and its
-// success lets all through.
+// TestBreaker: an open breaker sends nothing. Later one of many calls is sent as a probe, and its
+// success lets all calls through.
 func TestBreaker(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
@@ -112,7 +112,7 @@ func TestBreaker(t *testing.T) {
 	assert.False(t, m.store.Health().BreakerOpen, "after the probe: %v", err)
 }
 
-// oneProbe lets 32 callers come when the time of an open breaker is over.
+// oneProbe sends 32 calls when an open breaker may send a probe.
 func (m *moody) oneProbe(t *testing.T) {
 	t.Helper()
 	hold := make(chan struct{})
@@ -138,7 +138,7 @@ func (m *moody) oneProbe(t *testing.T) {
 	assert.EqualValues(t, 1, n, "%d calls were sent, want one probe", n)
 }
 
-// TestBreakerStaysOpenLonger: a probe that fails opens it again, for a time that grows.
+// TestBreakerStaysOpenLonger: each failed probe opens the breaker again, for a longer time.
 func TestBreakerStaysOpenLonger(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
@@ -159,7 +159,7 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 	}
 }
 
-// TestBreakerLetsEndsThrough: a completion records an effect that has happened.
+// TestBreakerLetsEndsThrough: a completion is sent anyway, because its effect has happened.
 func TestBreakerLetsEndsThrough(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
@@ -177,7 +177,7 @@ func TestBreakerLetsEndsThrough(t *testing.T) {
 		"a completion was answered, and the breaker is still open")
 }
 
-// TestBreakerCountsTheServerAlone: nothing but the silence of the server opens it.
+// TestBreakerCountsTheServerAlone: the breaker opens only if the server does not answer.
 func TestBreakerCountsTheServerAlone(t *testing.T) {
 	for name, once := range map[string]func(t *testing.T, m *moody){
 		"refusals": func(t *testing.T, m *moody) {
@@ -218,8 +218,8 @@ func TestBreakerCountsTheServerAlone(t *testing.T) {
 	}
 }
 
-// TestMaxInFlight: no more pipelines than allowed, those left behind by callers who have
-// gone included; claims never take the room of completions.
+// TestMaxInFlight: no more pipelines are sent than allowed. Those whose callers have gone count,
+// too. Claims never take the room of completions.
 func TestMaxInFlight(t *testing.T) {
 	const bound = 8
 	m := newMoody(t, redisadapter.Options{MaxInFlight: bound})
@@ -268,8 +268,8 @@ func eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// TestNoStormAfterRestart: 32 callers that never stop asking dial a bounded number of
-// times when the server is back.
+// TestNoStormAfterRestart: 32 callers try again without a pause. When the server is back, they dial
+// only a bounded number of times.
 func TestNoStormAfterRestart(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr, DialerRetries: 1})

@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestBrokenConnectionIsNetwork: go-redis hands on a system call's error that is in no
-// net.OpError. As "other" it counted for the breaker as an answer of the server.
+// TestBrokenConnectionIsNetwork: go-redis may return a system call's error that is not in a
+// net.OpError. When it was classified as "other", the breaker took it for an answer of the server.
 func TestBrokenConnectionIsNetwork(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EPIPE, syscall.ECONNRESET, syscall.ECONNABORTED} {
 		err := fmt.Errorf("claim: %w", os.NewSyscallError("write", errno))
@@ -62,9 +62,9 @@ func TestServerAtMaxClients(t *testing.T) {
 	})
 }
 
-// TestMissingPermissionHoldsNobody: without the right to record its end, Complete kept its caller
-// until the lease was over. It returns at once, and the same claim is completed once the right is
-// back.
+// TestMissingPermissionHoldsNobody: without the right to record its end, Complete used to wait
+// until the lease was over. It must return at once. The same claim can be completed when the right
+// is back.
 func TestMissingPermissionHoldsNobody(t *testing.T) {
 	t.Parallel()
 	admin := redistest.Client(t,

@@ -15,9 +15,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestClockOutlivesItsAsker: whoever asks the server for its time does it for all. A caller
-// who leaves before the answer has come does not leave the others without: they would go
-// by scripts.
+// TestClockOutlivesItsAsker: one call asks the server for its time, and all calls use the answer.
+// If that call's caller leaves before the answer has come, the others must still get it. Otherwise
+// they would use scripts.
 func TestClockOutlivesItsAsker(t *testing.T) {
 	var times, scripts atomic.Int32
 	hold := make(chan struct{})
@@ -60,9 +60,9 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 	assert.EqualValues(t, 1, n, "the time was asked for %d times, within %v", n, time.Since(begin))
 }
 
-// TestClockOfEmbedded: the clock of an embedded server may stand still, so a reading of it says
-// nothing later. That is so even with the time added that has passed by our clock, and when the
-// answer to the next question is late. The claim is then made by a script.
+// TestClockOfEmbedded: the clock of an embedded server may be stopped, so a reading of it is valid
+// only at once. The time that has passed since by our clock must not be added. If the next reading
+// is late, the claim is made by a script.
 func TestClockOfEmbedded(t *testing.T) {
 	var late atomic.Bool
 	var written, scripts atomic.Int32

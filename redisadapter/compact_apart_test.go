@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestCompactWhileASlotMoves: a slot is on the move for as long as the test lasts, with
-// buckets here and there. Nobody is told that something is not known. Every key is done once,
-// whether it was done before, is in flight, is released, or fails.
+// TestCompactWhileASlotMoves: a slot moves during the whole test, and has buckets on both servers.
+// Every call gets an answer. Every key is done once, whether it was done before, is in flight, is
+// released, or fails.
 func TestCompactWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -66,7 +66,7 @@ func (m *onTheMove) duplicate(n int) {
 	m.want("duplicate", n, a.Outcome == dedup.Duplicate, a)
 }
 
-// claims claims a key for one, and in vain for another.
+// claims claims a key for one owner. A second owner's claim of it finds it in flight.
 func (m *onTheMove) claims(n int) driver.Answer {
 	m.Helper()
 	first := claimOne(m.T, m.Store, n)
@@ -98,7 +98,7 @@ func (m *onTheMove) release(n int) {
 	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
 }
 
-// failure fails for good, which is kept next to the lease.
+// failure ends a claim as failed for good. The failure is stored under the key of the lease.
 func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
@@ -112,7 +112,7 @@ func (m *onTheMove) failure(n int) {
 		string(a.Record.Result) == "no such account", a)
 }
 
-// move moves the keys of the slot that are there.
+// move moves the slot's keys that exist.
 func (m *onTheMove) move(cluster *redis.ClusterClient, from, to *redis.Client) {
 	m.Helper()
 	slot := int(cluster.ClusterKeySlot(m.Context(), redisadapter.Key(m.Store, newID(1))).Val())

@@ -13,10 +13,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// BenchmarkServerTime runs the layouts in turns on servers of their own, over keys that
-// are never seen, and reports the server's processor time for a cycle of claim and
-// completion, with the ratio to Full without results. The median of the ratios of rounds counts:
-// the machine is as busy for the one as for the other.
+// BenchmarkServerTime runs the layouts in turns on servers of their own, with new keys. It reports
+// the server's processor time for a claim and a completion, and its ratio to Full without results.
+// The median of the ratios of all rounds counts, because a busy machine slows both layouts down.
 func BenchmarkServerTime(b *testing.B) {
 	const keys = 40_000
 	measured := layouts

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// edge is a store on a server whose clock stands a moment before, or after, a generation
-// begins, and hours off ours.
+// edge is a store on a server whose clock is frozen at from before or after the begin of a
+// generation, and is five hours ahead of ours.
 func edge(t *testing.T, from time.Duration) (*bench, time.Duration) {
 	t.Helper()
 	mini, client := redistest.Freeze(t)
@@ -29,8 +29,8 @@ func edge(t *testing.T, from time.Duration) (*bench, time.Duration) {
 	return &bench{t, store, mini, client}, window
 }
 
-// TestRemembered walks along the window: a key is done for at least a window after its
-// end, at most for two and the skew, wherever the edges of generations lie.
+// TestRemembered checks a key at many times after its end. It is done for at least a window, and
+// for at most two windows and twice the skew, wherever the generations begin.
 func TestRemembered(t *testing.T) {
 	for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond,
 		0, time.Millisecond, 30 * time.Minute} {
@@ -68,8 +68,8 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestBucketsEnd: every bucket has an end, also one whose first member was added by a
-// process that did not know it was the first, or that a Forget has emptied.
+// TestBucketsEnd: every bucket expires. That includes one whose first member was added by a process
+// that did not know it was the first, and one that a Forget has emptied.
 func TestBucketsEnd(t *testing.T) {
 	b, window := edge(t, time.Minute)
 	seasoned(t, b.Store)
@@ -92,7 +92,7 @@ func TestBucketsEnd(t *testing.T) {
 	}
 	bounded("at first")
 
-	// Emptied by Forget, then added to by a process that knows it has an end.
+	// A Forget empties it. Then a process adds to it that believes that it has an expiry.
 	b.finish(done(1, b.claim(request(1))))
 	key := redisadapter.Bucket(b.Store, newID(1), b.serverTime())
 	for _, m := range b.client.SMembers(t.Context(), key).Val() {
@@ -109,7 +109,7 @@ func TestBucketsEnd(t *testing.T) {
 	b.finish(end)
 	bounded("after that")
 
-	// Lost, and made anew by a plain command: the next generation gives it an end.
+	// The bucket loses its expiry. In the next generation it gets one again.
 	require.NoError(t, b.client.Persist(t.Context(), key).Err())
 	b.mini.Advance(window)
 	season(t, b.Store, 10_000)
@@ -121,7 +121,7 @@ func TestBucketsEnd(t *testing.T) {
 		"long after there are the number of Forgets, the layout, and the note about the index")
 }
 
-// TestOverfullBucket costs memory, and nothing else.
+// TestOverfullBucket: a bucket with too many keys costs memory, but every answer is right.
 func TestOverfullBucket(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend redistest.Backend) {
 		opts := layoutOptions(backend.Prefix, redisadapter.Compact)
@@ -151,7 +151,7 @@ func TestOverfullBucket(t *testing.T) {
 	})
 }
 
-// serverTime is that of the frozen server.
+// serverTime returns the time of the frozen server.
 func (b *bench) serverTime() time.Time {
 	b.Helper()
 	at, err := b.client.Time(b.Context()).Result()

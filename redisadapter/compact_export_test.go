@@ -12,8 +12,8 @@ import (
 // KeysPerBucket is how many members a bucket is planned to have.
 const KeysPerBucket = compact.KeysPerBucket
 
-// SetClock makes a store believe that the server's clock is so far ahead of ours, until
-// the next reading.
+// SetClock makes a store believe, until the next reading, that the server's clock is ahead of ours
+// by ahead, and that this may be wrong by by.
 func SetClock(s *Store, ahead, by time.Duration) {
 	s.engine.Clock.Mu.Lock()
 	defer s.engine.Clock.Mu.Unlock()
@@ -21,8 +21,8 @@ func SetClock(s *Store, ahead, by time.Duration) {
 	s.engine.Clock.Est = wire.Estimate{Server: now.Add(ahead), Received: now, Error: by}
 }
 
-// Idle makes a store as old as if it had been idle for d: what it knows of the server's clock, and
-// what it has read of buckets.
+// Idle makes what a store knows of the server's clock, and what it has read of buckets, older by d,
+// as if it had been idle.
 func Idle(s *Store, d time.Duration) {
 	s.engine.Clock.Asking.Lock()
 	s.engine.Clock.Tried = s.engine.Clock.Tried.Add(-d)
@@ -36,7 +36,7 @@ func Idle(s *Store, d time.Duration) {
 	}
 }
 
-// LooksAtBuckets returns what a watcher does once a minute.
+// LooksAtBuckets returns the check that a watcher makes once a minute.
 func LooksAtBuckets(s *Store) func(context.Context) {
 	w := &watcher{s: s}
 	return func(ctx context.Context) {
@@ -45,17 +45,17 @@ func LooksAtBuckets(s *Store) func(context.Context) {
 	}
 }
 
-// Truncate keeps a number of bits of the digests of a store.
+// Truncate makes a store use only so many bits of a digest.
 func Truncate(s *Store, bits int) { s.buckets.Truncate(bits) }
 
-// DropByScript never drops a lease by a plain command.
+// DropByScript makes a store drop every lease by a script.
 func DropByScript(s *Store) { s.buckets.DropByScript() }
 
-// LookEverywhere makes a store ask the server also for what it knows not to be there.
+// LookEverywhere makes a store also ask the server for members that it knows to be absent.
 func LookEverywhere(s *Store) { s.buckets.LookEverywhere() }
 
-// Bucket is the key of the bucket in which a key finished at a time, and Member what it
-// holds then.
+// Bucket returns the key of the bucket to which id is added at a time. The bucket then contains
+// Member(s, id).
 func Bucket(s *Store, id driver.ID, at time.Time) string {
 	return s.buckets.Bucket(id, at)
 }
@@ -69,8 +69,8 @@ func Member(s *Store, id driver.ID) int64 {
 // Skew is by how much the clocks of two servers may differ.
 func Skew(s *Store) time.Duration { return s.buckets.Skew() }
 
-// AddCounts reports whether an add to the generation of a moment counts that is answered
-// at another, and Closed, whether somebody who reads that time takes it for closed.
+// AddCounts reports whether an add to the generation of a time counts that is answered at another
+// time. Closed reports whether a process that reads that other time finds the generation closed.
 func AddCounts(s *Store, generation, at time.Time) bool {
 	return s.buckets.AddCounts(generation, at)
 }

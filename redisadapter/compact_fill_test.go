@@ -27,8 +27,8 @@ func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *fi
 	return store, client, h
 }
 
-// TestFullBucketsAreFound: whoever gives ExpectedKeys too small a number learns of it from the
-// watcher, before memory runs out.
+// TestFullBucketsAreFound: if ExpectedKeys is too small, the watcher reports it before memory runs
+// out.
 func TestFullBucketsAreFound(t *testing.T) {
 	t.Parallel()
 	store, _, h := filled(t, 2*redisadapter.KeysPerBucket)
@@ -40,8 +40,8 @@ func TestFullBucketsAreFound(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// TestFullBucketsAreReportedOnce, and again after there was room. A bucket that is larger than
-// the others is chance.
+// TestFullBucketsAreReportedOnce: they are reported again only after there was room. One bucket may
+// be larger than the others by chance, and is not reported.
 func TestFullBucketsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	store, client, h := filled(t, 3*redisadapter.KeysPerBucket) // 341 keys a bucket
@@ -61,7 +61,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 	look(t.Context())
 	assert.Equal(t, 1, h.count("full_buckets"))
 
-	for n := range 64 { // every bucket is that of one of them
+	for n := range 64 { // these keys are in all buckets
 		bucket := redisadapter.Bucket(store, newID(n), client.Time(t.Context()).Val())
 		require.NoError(t, client.Del(t.Context(), bucket).Err())
 	}
@@ -72,7 +72,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 	assert.Equal(t, 2, h.count("full_buckets"))
 }
 
-// TestBucketsOfTheLastGenerationAreSampled: it is the one that is complete.
+// TestBucketsOfTheLastGenerationAreSampled: no more keys are added to that generation.
 func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	b, window := edge(t, -time.Minute)
 	opts, h := layoutOptions("full", redisadapter.Compact), &findingLog{}

@@ -38,8 +38,8 @@ func countLooks(client *redis.Client) *looks {
 	return &n
 }
 
-// learn claims keys that are new until a store has read its buckets as a whole. A hook calls it in
-// a goroutine that is not the test's, so it must not end that goroutine.
+// learn claims keys that are new until a store has read its buckets as a whole. Hooks may call it
+// from another goroutine than the test's, so it must not end the goroutine.
 func learn(t *testing.T, s *redisadapter.Store, first int) {
 	t.Helper()
 	for n := range 2 {
@@ -51,8 +51,8 @@ func learn(t *testing.T, s *redisadapter.Store, first int) {
 	}
 }
 
-// TestClosedBucketsAreReadOnce: a new key is not asked for where it cannot be, a finished
-// one always is, and what was forgotten is new.
+// TestClosedBucketsAreReadOnce: the store asks about a new key only where it may be, always finds a
+// finished key, and takes a forgotten key for new.
 func TestClosedBucketsAreReadOnce(t *testing.T) {
 	b, window := edge(t, time.Minute)
 	seasoned(t, b.Store)
@@ -89,9 +89,8 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 	again(1, dedup.Duplicate)
 }
 
-// TestOpenBucketsAreAsked: around an edge the newest generation that is looked at is one
-// ahead of that which is added to. A key that is added after a bucket was asked often is
-// found.
+// TestOpenBucketsAreAsked: around an edge, claims look at the newer generation while ends are still
+// added to the older one. A key that is added after its bucket was asked often is found.
 func TestOpenBucketsAreAsked(t *testing.T) {
 	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
 		t.Run(from.String(), func(t *testing.T) {
@@ -113,9 +112,9 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 	}
 }
 
-// TestClosedBucketIsOpenAgain: the server's clock steps back over the edge of a generation,
-// whose bucket a process has read as a whole, and is put right. A key that was completed
-// meanwhile is in that bucket, and was granted again.
+// TestClosedBucketIsOpenAgain: a process has read a generation's bucket as a whole. Then the
+// server's clock steps back into that generation, a key is completed and is in that bucket, and the
+// clock steps forward again. The process used to grant that key again.
 func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b, _ := edge(t, -20*time.Second)
 	other := openWith(t, redistest.Backend{Client: redistest.Patient(t, b.mini.Addr())},
@@ -124,7 +123,7 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b.mini.Advance(time.Minute)
 	learn(t, b.Store, 40_000)
 	b.mini.Advance(-50 * time.Second)
-	b.claim(request(39_999)) // it is at work, and has a reading
+	b.claim(request(39_999)) // the process works and reads the clock
 	for key := range 50 {
 		claimed := other.Claim(t.Context(), []driver.ClaimRequest{request(key)})[0]
 		a := other.Finish(t.Context(), []driver.Finish{done(key, claimed)})[0]
@@ -143,8 +142,8 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 }
 
 // TestClockPutRight is TestClosedBucketIsOpenAgain on a real server, whose clock is not read for
-// each call: a process that is at work reads it while it is back, one that was idle has only its
-// idleness to go by.
+// each call. A working process reads the clock after the step back. An idle process does not, and
+// only knows that it was idle.
 func TestClockPutRight(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisClock)
@@ -194,8 +193,8 @@ func TestClockPutRight(t *testing.T) {
 	}
 }
 
-// TestClosedIsAfterTheLastAdd holds the two bounds together: as long as an add counts that
-// is answered by one server, another whose clock is ahead by the skew is not past the end.
+// TestClosedIsAfterTheLastAdd: as long as an add counts that one server answers, no process takes
+// its generation for closed by the clock of another server, which may be ahead by the skew.
 func TestClosedIsAfterTheLastAdd(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, window := range []time.Duration{100 * time.Millisecond, time.Second, time.Hour} {
@@ -222,8 +221,8 @@ func TestClosedIsAfterTheLastAdd(t *testing.T) {
 	}
 }
 
-// TestAddToClosedBucket: an add that is executed when others take its generation for
-// closed does not count: the key is added to the generation of then.
+// TestAddToClosedBucket: an add is executed when other processes take its generation for closed. It
+// does not count, and the key is added to the current generation.
 func TestAddToClosedBucket(t *testing.T) {
 	t.Parallel()
 	mini, client := redistest.Mini(t)
@@ -255,7 +254,7 @@ func TestAddToClosedBucket(t *testing.T) {
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "%+v", a)
 }
 
-// TestBucketTooLargeToRead is asked for each key, like one that cannot be read at all.
+// TestBucketTooLargeToRead: it is asked for each key, like a bucket that cannot be read at all.
 func TestBucketTooLargeToRead(t *testing.T) {
 	for name, refused := range map[string]bool{"too large": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +279,7 @@ func TestBucketTooLargeToRead(t *testing.T) {
 	}
 }
 
-// TestLeasesAreDroppedTogether: those of a batch go with one command, but for what is not
+// TestLeasesAreDroppedTogether: one command drops the leases of a batch, except those that are not
 // the claim any more.
 func TestLeasesAreDroppedTogether(t *testing.T) {
 	for _, problem := range []string{"", "mget", "del"} {
@@ -291,7 +290,7 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 			for i, a := range claims {
 				ends[i] = done(100+i, a)
 			}
-			// Somebody who lost the first key long ago has landed its effect.
+			// An owner that lost the first key long ago has landed its effect.
 			landed := change(100, driver.StateSucceeded)
 			landed.Token, landed.EffectApplied, landed.Fence, landed.Attempt = driver.Token{9},
 				true, 1, 1

@@ -15,9 +15,9 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 )
 
-// Where the layouts put a finished key is on servers: another name, another member or
-// another text of the layout finds none of the old ones, and everything runs again. The file
-// is never changed; another way to derive them gets another layout record.
+// Servers store finished keys at these places. With another name, another member or another text of
+// the layout no old key is found, and everything runs again. So the file is never changed, and
+// another way to derive the places gets another layout record.
 func TestGoldenPlaces(t *testing.T) {
 	var got strings.Builder
 	for _, layout := range []Layout{Full, Compact} {
@@ -46,8 +46,8 @@ func TestGoldenPlaces(t *testing.T) {
 	assert.Equal(t, string(want), got.String())
 }
 
-// FuzzSettingsDiffer: two settings are the same only where their texts are, so no process
-// takes a damaged or newer record of a layout for its own.
+// FuzzSettingsDiffer: two settings are the same only if their texts are. So no process takes a
+// damaged or newer record of a layout for its own.
 func FuzzSettingsDiffer(f *testing.F) {
 	opts := Options{Prefix: "ns", Layout: Compact, Secret: []byte("0123456789abcdef"),
 		Window: time.Hour, ExpectedKeys: 1e6}

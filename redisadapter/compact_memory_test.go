@@ -43,8 +43,8 @@ func TestBytesPerKeyOffPlan(t *testing.T) {
 	}
 }
 
-// once runs f with a client that is there for f alone: a server has buffers for a client, and
-// shrinks them when it likes.
+// once runs f with a client of its own: a server has buffers for each client, and shrinks them at
+// any time.
 func once(t *testing.T, addr string, f func(*redis.Client)) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -52,7 +52,7 @@ func once(t *testing.T, addr string, f func(*redis.Client)) {
 	require.NoError(t, client.Close())
 }
 
-// memoryOf is what a server has allocated that has no other client.
+// memoryOf returns the memory that a server has allocated, when it has no other client.
 func memoryOf(t *testing.T, addr string) (used int) {
 	t.Helper()
 	once(t, addr, func(client *redis.Client) {
@@ -64,7 +64,7 @@ func memoryOf(t *testing.T, addr string) (used int) {
 	return used
 }
 
-// fillBuckets completes a number of keys under a prefix that was planned for another number.
+// fillBuckets completes keys keys under a prefix that was planned for planned keys.
 func fillBuckets(t *testing.T, client *redis.Client, prefix string, planned, keys int) {
 	t.Helper()
 	opts := layoutOptions(prefix, redisadapter.Compact)
@@ -74,9 +74,9 @@ func fillBuckets(t *testing.T, client *redis.Client, prefix string, planned, key
 	completeInBatches(t, store, 0, keys, 80, opts.Window)
 }
 
-// TestShardsOfBefore: a process that gives a bucket another number of keys would look for keys
-// where they are not. It is refused, unless its ExpectedKeys make as many shards as there are; and
-// what was done in those is known to a move from there.
+// TestShardsOfBefore: an earlier version made other numbers of shards. If ExpectedKeys gives
+// another number than the layout record has, New refuses it, because keys would not be found. A
+// move from the old layout finds all that is done there.
 func TestShardsOfBefore(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		// A bucket had 400 keys: 4,000 keys made 10 shards.

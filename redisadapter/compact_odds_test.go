@@ -16,10 +16,10 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestFalseDuplicates counts how often a key that was never seen is taken for done, with
-// digests cut so short that it happens. That is as often as the number of members of its shard
-// divided by the number of digests, and no more. With the 64 bits there are, and 235 keys
-// in each of two generations, that is 2.5e-17.
+// TestFalseDuplicates counts how often a key that was never seen is taken for done. The digests are
+// cut so short that this happens. It is as often as the number of members of a shard divided by the
+// number of digests, and no more. With 64 bits, and 235 keys in each of two generations, that is
+// 2.5e-17.
 func TestFalseDuplicates(t *testing.T) {
 	for _, c := range []struct{ shards, bits, members, asked int }{{1, 11, 300, 1000},
 		{8, 8, 300, 1000}} {
@@ -70,8 +70,8 @@ func TestFalseDuplicates(t *testing.T) {
 	}
 }
 
-// TestDigestIsKeyed: with another secret the same key is another member of another shard,
-// so that nobody can choose keys that collide; and the two sets of bits are independent.
+// TestDigestIsKeyed: with another secret a key has another member and another shard, so that nobody
+// can choose keys that collide.
 func TestDigestIsKeyed(t *testing.T) {
 	opts := layoutOptions("ow", redisadapter.Compact)
 	opts.ExpectedKeys = 4_000_000

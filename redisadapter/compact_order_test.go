@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// pipelineHook lets a test put its hands on pipelines.
+// pipelineHook lets a test see and change pipelines.
 type pipelineHook func(ctx context.Context, cmds []redis.Cmder,
 	next redis.ProcessPipelineHook) error
 
@@ -39,7 +39,7 @@ func has(cmds []redis.Cmder, name string) bool {
 	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == name })
 }
 
-// done is the landed end of a claim that lasts.
+// done is a completion whose effect has landed, while its claim still lasts.
 func done(n int, a driver.Answer) driver.Finish {
 	c := change(n, driver.StateSucceeded)
 	c.EffectApplied, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
@@ -48,12 +48,12 @@ func done(n int, a driver.Answer) driver.Finish {
 	return c
 }
 
-// seasonKeys are enough for every bucket of layoutOptions, of which there are nine, to have its
-// end.
+// seasonKeys keys are enough to give every bucket of layoutOptions its expiry. There are nine
+// buckets.
 const seasonKeys = 64
 
-// seasoned completes enough keys for every bucket to have its end, so that later ones
-// are completed by plain commands.
+// seasoned completes enough keys for every bucket to have its expiry, so that later keys are
+// completed by plain commands.
 func seasoned(t testing.TB, stores ...*redisadapter.Store) {
 	t.Helper()
 	for n, s := range stores {
@@ -87,8 +87,8 @@ func completeAll(t testing.TB, s *redisadapter.Store, reqs []driver.ClaimRequest
 	}
 }
 
-// TestMembershipIsReadUnderTheLease lets another process complete the key between any two
-// commands of a claim. One that has read membership before its lease would run it again.
+// TestMembershipIsReadUnderTheLease: another process completes the key between any two commands of
+// a claim. If the claim read membership before it has its lease, the key would run again.
 func TestMembershipIsReadUnderTheLease(t *testing.T) {
 	for _, likely := range []bool{false, true} {
 		for cut := 1; cut <= 2; cut++ {
@@ -127,7 +127,7 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 	}
 }
 
-// refusal is what a server answers instead of obeying.
+// refusal is the error of a server that refuses a command.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -152,8 +152,8 @@ func refuse(client *redis.Client, name string, err error) {
 	}))
 }
 
-// TestRefusedAddKeepsTheLease: a server that refuses SADD, and obeys GETDEL, would have
-// the effect run again with no crash. The script adds in the same call.
+// TestRefusedAddKeepsTheLease: if the server refused SADD but executed GETDEL, the effect would run
+// again without a crash. A script does both.
 func TestRefusedAddKeepsTheLease(t *testing.T) {
 	for _, problem := range []error{
 		refusal("OOM command not allowed when used memory > 'maxmemory'."),
@@ -189,8 +189,8 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 	}
 }
 
-// TestPlainCommandsThatAreRefused: whatever the server says of a part of a claim, a caller that
-// has not asked for all of it does not get the key.
+// TestPlainCommandsThatAreRefused: if the server refuses one of the plain commands, no claim of a
+// finished key gets it.
 func TestPlainCommandsThatAreRefused(t *testing.T) {
 	for _, name := range []string{"set", "sismember", "getdel"} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestCompletedTwice sends completions again whose replies were lost, in part or all.
+// TestCompletedTwice: a completion whose replies were lost is sent again.
 func TestCompletedTwice(t *testing.T) {
 	for _, byScript := range []bool{false, true} {
 		_, client := redistest.Mini(t)
@@ -238,8 +238,8 @@ func TestCompletedTwice(t *testing.T) {
 	}
 }
 
-// TestAddThatComesLate is executed when its owner has lost the key: first to a Forget,
-// then to another owner.
+// TestAddThatComesLate: SADD is executed when its owner has lost the key, to a Forget or to another
+// owner.
 func TestAddThatComesLate(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		mini, client := redistest.Freeze(t)

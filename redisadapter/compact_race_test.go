@@ -66,7 +66,7 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 	return finished
 }
 
-// shuffled are n keys from first on, in an order of their own.
+// shuffled returns the n keys from first on in a random order.
 func (r *runner) shuffled(first, n int) []int {
 	keys := r.rnd.Perm(n)
 	for i := range keys {
@@ -75,8 +75,8 @@ func (r *runner) shuffled(first, n int) []int {
 	return keys
 }
 
-// TestOneEffectForEachKey lets 64 workers of four processes race for the same keys until all
-// are done: every effect runs once, in every layout.
+// TestOneEffectForEachKey: 64 workers of four processes race for the same keys until all are done.
+// In every layout each effect runs once.
 func TestOneEffectForEachKey(t *testing.T) {
 	const keys, workers, batch = raceKeys, 64, 50
 	for _, name := range redistest.Backends[1:] {
@@ -109,10 +109,9 @@ func TestOneEffectForEachKey(t *testing.T) {
 	}
 }
 
-// TestEdgesOfGenerations is the same race around the moments when a generation begins.
-// The processes believe readings of the server's clock that are as wrong as their error
-// allows. A second effect is wrong if it began before the window had passed since the
-// first was completed.
+// TestEdgesOfGenerations is the same race around the begin of a generation. The processes have
+// readings of the server's clock that are as wrong as their error allows. A second effect must not
+// begin before the window has passed since the first was completed.
 func TestEdgesOfGenerations(t *testing.T) {
 	const keys, wave, workers = edgeKeys, 128, edgeWorkers
 	window := 160 * time.Millisecond
@@ -170,8 +169,7 @@ func TestEdgesOfGenerations(t *testing.T) {
 	t.Logf("%d second effects of %d keys", second, keys)
 }
 
-// serverAhead is how far the server's clock is ahead of ours, by the answer that was the
-// shortest time on its way.
+// serverAhead returns how far the server's clock is ahead of ours, by the fastest of 20 answers.
 func serverAhead(t *testing.T, client redis.UniversalClient) time.Duration {
 	t.Helper()
 	ahead, shortest := time.Duration(0), time.Hour

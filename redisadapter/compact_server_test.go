@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestFullServerWithBuckets: a full server refuses SADD and obeys GETDEL. 1,000 claims
-// are still completed, and nobody gets one of them again.
+// TestFullServerWithBuckets: a full server refuses SADD but executes GETDEL. 1,000 claims are still
+// completed, and no later claim gets one of their keys.
 func TestFullServerWithBuckets(t *testing.T) {
 	_, client, _ := private(t)
 	ctx := t.Context()
@@ -95,14 +95,14 @@ func completeInBatches(t testing.TB, store *redisadapter.Store, from, n, size in
 	}
 }
 
-// numbered is the digest of a key, as package dedup makes it.
+// numbered returns the ID of a key. It is a digest, like those of package dedup.
 func numbered(n int) driver.ID {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n)))
 	return driver.ID(sum[:16])
 }
 
-// bytesPerKey completes n keys on a server of its own and returns what used_memory has
-// grown by for each.
+// bytesPerKey completes n keys on a server of its own, and returns by how much used_memory has
+// grown for each.
 func bytesPerKey(t testing.TB, layout redisadapter.Layout, n int) (float64, *redisadapter.Store) {
 	t.Helper()
 	client := privateClient(t)
@@ -135,7 +135,7 @@ func usedMemory(t testing.TB, client *redis.Client) int {
 	return n
 }
 
-// TestBytesPerKey holds what the package comment promises, with as many keys as expected.
+// TestBytesPerKey checks the numbers of the package comment, with as many keys as expected.
 func TestBytesPerKey(t *testing.T) {
 	for layout, limit := range map[redisadapter.Layout]float64{redisadapter.Compact: 10.5,
 		redisadapter.Full: 220} {

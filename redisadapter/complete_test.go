@@ -30,16 +30,15 @@ func (s *scripts) count(ctx context.Context, cmds []redis.Cmder,
 	return next(ctx, cmds)
 }
 
-// ending is the end of a claim that was answered with a.
+// ending returns the end of a claim that got the answer a.
 func ending(n int, a driver.Answer, state driver.State, result string) driver.Finish {
 	c := change(n, state)
 	c.Fence, c.Attempt, c.Result = a.Record.Fence, a.Record.Attempt, []byte(result)
 	return c
 }
 
-// TestCompleteTogether: a batch of ends of one's own claims is a script for 64 keys where
-// one server has them all, and one for each key on a Cluster. Every window, result, and
-// failure is that of its own key.
+// TestCompleteTogether: a batch of ends of own claims needs a script for 64 keys on one server, and
+// one for each key on a Cluster. Every key gets its own window, and its own result or failure.
 func TestCompleteTogether(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		s, sent := open(t, b), &scripts{}
@@ -93,9 +92,9 @@ func ids(changes []driver.Finish) []driver.ID {
 	return out
 }
 
-// TestCompleteTogetherLeavesOthers: among the ends of one's own claims are some that
-// somebody has taken over, that came twice, or that have to keep what an earlier attempt
-// has left. Nothing of that is decided by the short way.
+// TestCompleteTogetherLeavesOthers: some ends of the batch cannot use the script for many keys.
+// Another owner has taken the key, the end came twice, or the record must keep the fingerprint of
+// an earlier attempt.
 func TestCompleteTogetherLeavesOthers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		s := open(t, b)
@@ -203,7 +202,7 @@ func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash t
 
 var _ redis.Error = crossSlot{}
 
-// TestCompleteShortOfTime: the ends that no reply came for are unknown, each of them.
+// TestCompleteShortOfTime: each end without a reply is unknown.
 func TestCompleteShortOfTime(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s := open(t, b)

@@ -44,11 +44,11 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// seenOnly is what a Deduper of a layout must be told.
+// seenOnly returns the SeenOnly that the Deduper of a store needs.
 func seenOnly(store *redisadapter.Store) bool { return store.Limits().NoResults }
 
-// byHand moves the time of a harness by hand. Its walks go one after the other, in a Lua that is
-// interpreted in Go.
+// byHand makes a harness move the server's time by hand. Its random walks are shorter, because they
+// run one after the other, with a Lua interpreter in Go.
 func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 	inner := h.New
 	h.New = func(t testing.TB) dedup.Store {
@@ -77,7 +77,7 @@ func (s ticking) Forget(ctx context.Context, ids []driver.ID, hold time.Duration
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-// tickingLister is ticking of a store that finds its uncertain keys.
+// tickingLister is ticking for a store that finds its uncertain keys.
 type tickingLister struct{ ticking }
 
 func (s tickingLister) Uncertain(ctx context.Context, cursor string,
@@ -94,7 +94,7 @@ func resolvable(s dedup.Store) driver.Resolvable {
 	return r
 }
 
-// withoutResults has changes without a result end by plain commands, where the layout is Full.
+// withoutResults ends changes without a result by plain commands, if the layout is Full.
 type withoutResults struct{ driver.Resolvable }
 
 func (s withoutResults) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
@@ -107,7 +107,7 @@ func (s withoutResults) Finish(ctx context.Context, changes []driver.Finish) []d
 
 var layouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Compact}
 
-// layoutOptions are of a layout, with a window of an hour where it needs one.
+// layoutOptions returns options of a layout, with a window of an hour if it needs one.
 func layoutOptions(prefix string, layout redisadapter.Layout) redisadapter.Options {
 	opts := redisadapter.Options{Prefix: prefix, Layout: layout}
 	if layout == redisadapter.Compact {

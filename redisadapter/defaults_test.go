@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 )
 
-// TestDefaultsAreDocumented: users cannot read the constants, so the comments have to be right.
+// TestDefaultsAreDocumented: users cannot see the constants, so the comments must be right.
 func TestDefaultsAreDocumented(t *testing.T) {
 	for _, d := range []struct {
 		file, field string

@@ -27,7 +27,7 @@ func waiting(t *testing.T, client redis.UniversalClient, prefix string,
 	return waitingFor(t, 200*time.Millisecond, client, prefix, layout)
 }
 
-// waitingFor is waiting with another patience.
+// waitingFor is waiting with a Timeout of patience.
 func waitingFor(t *testing.T, patience time.Duration, client redis.UniversalClient, prefix string,
 	layout redisadapter.Layout) *redisadapter.Store {
 	t.Helper()
@@ -38,8 +38,8 @@ func waitingFor(t *testing.T, patience time.Duration, client redis.UniversalClie
 	return store
 }
 
-// TestDurability freezes the replica: nothing that it has not got may count, however often
-// it is asked for, and everything counts once it is back.
+// TestDurability freezes the replica. Until it is back, nothing that it has not got may count,
+// however often it is sent again. Afterwards everything counts.
 func TestDurability(t *testing.T) {
 	// Newer servers wait for less; see wait.go in package redisscript.
 	for kind, replicas := range map[servertest.Kind][]int{
@@ -56,8 +56,8 @@ func TestDurability(t *testing.T) {
 				return client
 			}
 			for _, layout := range layouts {
-				// The second has connections that have never written when they are asked to
-				// wait, as those of a pool may be.
+				// The connections of the second store have never written when they wait, like
+				// new ones of a pool.
 				prefix := "ow-" + layout.String()
 				frozen(t, server, replicas, waiting(t, connect(), prefix, layout),
 					waiting(t, connect(), prefix, layout))
@@ -73,7 +73,7 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int,
 	for _, node := range replicas {
 		server.Stop(node)
 	}
-	// Sent again it finds what it has written, which is not enough.
+	// A second send finds its own write, but the replica still does not have it.
 	for _, store := range []*redisadapter.Store{store, other} {
 		for i, a := range store.Finish(t.Context(), before) {
 			assert.ErrorIs(t, a.Err, redisadapter.ErrNotDurable,
@@ -154,7 +154,7 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []driver.Finish {
 	return changes
 }
 
-// TestDurableConformance: waiting changes nothing about what is answered.
+// TestDurableConformance: with Durability the answers are the same.
 func TestDurableConformance(t *testing.T) {
 	primary, _ := servertest.RedisPrimary(t)
 	client := redistest.Client(t, &redis.Options{Addr: primary})
@@ -163,8 +163,8 @@ func TestDurableConformance(t *testing.T) {
 	deduptest.Run(t, deduptest.Harness{New: func(testing.TB) dedup.Store { return store }})
 }
 
-// TestDurabilityOptions: impossible ones are refused before anything is sent, and servers
-// without replicas by New.
+// TestDurabilityOptions: impossible options are refused before anything is sent. New refuses
+// servers without replicas.
 func TestDurabilityOptions(t *testing.T) {
 	for field, d := range map[string]redisadapter.Durability{
 		"Options.Durability.Replicas": {Replicas: 17},
@@ -185,8 +185,8 @@ func TestDurabilityOptions(t *testing.T) {
 	}
 }
 
-// TestDurableWhileASlotMoves: keys that are not there yet are claimed where their slot
-// moves to, and the waiting is done there.
+// TestDurableWhileASlotMoves: a key that does not exist yet is claimed at the server to which its
+// slot moves, and that server waits for its replica.
 func TestDurableWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -201,9 +201,9 @@ func TestDurableWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// TestDurableWhileItsMarkMoves: WAIT means nothing without a write before it. A claim that
-// found its record does not count while the slot of that write moves away; the next one writes in
-// another slot.
+// TestDurableWhileItsMarkMoves: WAIT means nothing without a write before it, so the store writes a
+// mark. While the mark's slot moves away, a claim that finds its own record does not count. The
+// next one writes its mark in another slot.
 func TestDurableWhileItsMarkMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindValkeyCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -217,7 +217,7 @@ func TestDurableWhileItsMarkMoves(t *testing.T) {
 		node, err = cluster.MasterForKey(t.Context(), redisadapter.Key(store, newID(n+1)))
 		must(t, err)
 	}
-	beginMoving(t, cluster, mark) // it is not there, so it is asked for elsewhere
+	beginMoving(t, cluster, mark) // the mark is absent, so it is asked for at the other server
 	for _, replica := range []int{4, 5, 6} {
 		server.Stop(replica)
 	}
@@ -233,7 +233,7 @@ func TestDurableWhileItsMarkMoves(t *testing.T) {
 	})
 }
 
-// TestDurableWhereMemoryIsFull: ends are written, and waited for.
+// TestDurableWhereMemoryIsFull: ends are written and replicated when memory is full.
 func TestDurableWhereMemoryIsFull(t *testing.T) {
 	server := servertest.Private(t, servertest.KindValkeyPair)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -248,8 +248,8 @@ func TestDurableWhereMemoryIsFull(t *testing.T) {
 	})
 }
 
-// TestDurableBatches: each master gets one pipeline, and what is written before the WAIT is in one
-// of its own slots.
+// TestDurableBatches: each master gets one pipeline. The write before its WAIT is in one of its own
+// slots.
 func TestDurableBatches(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		client, counts := countingCluster(t)

@@ -22,11 +22,11 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// fakeStore is a Store of a server that is well when New looks at it, and answers every
-// script after that as it is told. It does not tell the time, so claims are scripts too.
+// fakeStore is a Store whose server is healthy when New asks it. After that, answer returns its
+// reply to every script. It does not return the time, so claims are scripts, too.
 func fakeStore(t *testing.T, answer func(args []string) string) *redisadapter.Store {
 	t.Helper()
-	opened := false // by the one connection: New and what follows do not overlap
+	opened := false // New uses the only connection first, and the test uses it after that
 	opts := redistest.Fake(t, func(args []string) string {
 		switch {
 		case strings.EqualFold(args[0], "TIME"):
@@ -68,8 +68,8 @@ func renewalOf(c driver.Finish) driver.Renewal {
 		Window: c.Window}
 }
 
-// TestServerErrors prevents a refusal from being taken for an answer: neither absent, nor
-// duplicate, nor lost.
+// TestServerErrors: a refusal is not an answer. No item is reported as absent, as a duplicate, or
+// as lost.
 func TestServerErrors(t *testing.T) {
 	for reply, c := range map[string]struct {
 		class string
@@ -159,7 +159,7 @@ func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
 	return all
 }
 
-// TestCutInTheMiddle keeps what was answered before the connection broke.
+// TestCutInTheMiddle: answers that arrived before the connection broke are kept.
 func TestCutInTheMiddle(t *testing.T) {
 	record := redisadapter.Golden(t, "succeeded_full")
 	answered := 0
@@ -195,8 +195,8 @@ func TestCutInTheMiddle(t *testing.T) {
 	assert.Equal(t, "network", c, "class %s of %v", c, answers[4].Err)
 }
 
-// TestStrangeAnswers prevents a script of another version, or a proxy, from being taken
-// at its word.
+// TestStrangeAnswers: replies of a script of another version, or of a proxy, are errors and not
+// answers.
 func TestStrangeAnswers(t *testing.T) {
 	for name, reply := range map[string]string{
 		"unknown word": redistest.Answer("granted", 1, 1, redisadapter.Golden(t, "in_progress")),

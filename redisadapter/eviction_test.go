@@ -41,8 +41,8 @@ func crowdRequests(first, n int, attempt byte) []driver.ClaimRequest {
 	return reqs
 }
 
-// process claims keys and completes those that it is granted. It adds those that are on
-// record for certain to done, and returns how many were granted that were done before.
+// process claims keys and completes those that it is granted. It adds the recorded keys to done. It
+// returns how many keys were granted although they were in done.
 func process(ctx context.Context, store *redisadapter.Store, reqs []driver.ClaimRequest,
 	done map[driver.ID]bool) (again int) {
 	var ends []driver.Finish
@@ -76,8 +76,8 @@ func evicted(t *testing.T, client *redis.Client) (n uint64) {
 	return n
 }
 
-// TestNewRefusesEviction: a server that evicts forgets what is done, and a line in a log
-// stopped nobody from going on.
+// TestNewRefusesEviction: a server that evicts forgets which keys are done. A warning in the log
+// would not stop anybody.
 func TestNewRefusesEviction(t *testing.T) {
 	client := small(t, "allkeys-lru")
 	open := func(opts redisadapter.Options) error {
@@ -109,8 +109,8 @@ func TestNewRefusesEviction(t *testing.T) {
 	assert.NoError(t, open(redisadapter.Options{}), "without a limit nothing is evicted")
 }
 
-// TestEvictionRepeatsNothing: with FailClosed no key is claimed again that was acknowledged,
-// and nobody calls Watch. The first row is what the guard is against.
+// TestEvictionRepeatsNothing: with FailClosed, and without Watch, no recorded key is granted again.
+// The first row shows what happens without the guard.
 func TestEvictionRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	const keys, batch = evictionKeys, 500
@@ -139,7 +139,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 			again := 0
 			for first := 0; first < keys; first += batch {
 				again += process(t.Context(), store, crowdRequests(first, batch, 1), done)
-				// Old ones are redelivered all the time.
+				// Old messages are redelivered all the time.
 				again += process(t.Context(), store, crowdRequests(first/2, batch/10, 2), done)
 			}
 			acknowledged := len(done)
@@ -155,11 +155,11 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts. The keys
-// that it had evicted before Init were not ours.
+// TestEvictionBeforeTheStart: a server evicts while no process runs, and then a process starts. The
+// keys that were evicted before Init do not count.
 func TestEvictionBeforeTheStart(t *testing.T) {
 	client := small(t, "volatile-lru")
-	fill := func() { // for a while memory is short
+	fill := func() { // memory is short until something was evicted
 		before := evicted(t, client)
 		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "16mb").Err())
 		for n := 0; evicted(t, client) == before; n += 1000 {
@@ -192,8 +192,8 @@ func TestEvictionBeforeTheStart(t *testing.T) {
 	wantOutcome(t, last, 4, dedup.Acquired)
 }
 
-// TestPolicyOfARunningServer: a change under a process is reported and ends nothing. With
-// FailClosed the claims notice what is then evicted, without Watch.
+// TestPolicyOfARunningServer: when the policy changes under a process, that is reported and claims
+// are still granted. With FailClosed the claims notice evictions after that, without Watch.
 func TestPolicyOfARunningServer(t *testing.T) {
 	client := small(t, "noeviction")
 	plain, h := reopen(t, client, redisadapter.Options{})
@@ -218,7 +218,7 @@ func TestPolicyOfARunningServer(t *testing.T) {
 	wantOutcome(t, plain, 2, dedup.Acquired)
 }
 
-// TestGuardNeedsInfo: a guard that cannot see evictions and restarts is none.
+// TestGuardNeedsInfo: a guard without INFO cannot see evictions and restarts, so New fails.
 func TestGuardNeedsInfo(t *testing.T) {
 	client := redistest.Client(t,
 		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})

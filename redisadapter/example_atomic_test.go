@@ -46,7 +46,7 @@ func ExampleStore_DoAtomic() {
 		if left == 0 {
 			return dedup.Permanent(errors.New("sold out"))
 		}
-		write.Set(ctx, "stock", left-1, 0) // nobody has changed it since: it is watched
+		write.Set(ctx, "stock", left-1, 0) // it is watched, so nobody has changed it since
 		return nil
 	}
 	for _, order := range []string{"o-1", "o-1", "o-2", "o-3"} {

@@ -19,7 +19,7 @@ import (
 // Key is the name of a record, for tests that look at Redis themselves.
 func Key(s *Store, id driver.ID) string { return s.engine.Key(id) }
 
-// Decode reads a record and returns it as Go would write it.
+// Decode reads a record and encodes it again.
 func Decode(raw string) (string, error) {
 	r, err := wire.DecodeRecord(raw)
 	if err != nil {
@@ -45,7 +45,7 @@ func Golden(t testing.TB, name string) string {
 	return redistest.Golden(t, filepath.Join("testdata", "golden", name+".hex"))
 }
 
-// SetBreakerClock lets a test move the time by which a breaker opens and closes.
+// SetBreakerClock sets the clock by which a breaker opens and closes.
 func SetBreakerClock(s *Store, now func() time.Time) { s.engine.Line.SetClock(now) }
 
 // CanaryKeys are the keys that Init creates.
@@ -65,16 +65,16 @@ func Position(s string) (string, error) {
 	return p.String(), err
 }
 
-// ComeNear makes a store take its server for near.
+// ComeNear makes a store believe that its server is near.
 func ComeNear(s *Store) { s.engine.Line.ComeNear() }
 
 // Near reports whether the next small pipeline runs on its caller's goroutine.
 func Near(s *Store) bool { return s.engine.Line.Near() }
 
-// Suspect has a store believe that its server has failed over.
+// Suspect makes a store believe that its server has failed over.
 func Suspect(s *Store) { s.engine.Guard.BeSuspicious() }
 
-// Compare says whether the ends of a store with the layout Full may use SET IFEQ.
+// Compare sets whether a store with the layout Full may use SET IFEQ for ends.
 func Compare(s *Store, yes bool) {
 	l, _ := s.engine.Layout.(*full.Layout)
 	l.Compare(yes)

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// forgets reads the number, which must be readable.
+// forgets returns the number of Forgets, which must be readable.
 func forgets(t *testing.T, store *redisadapter.Store) uint64 {
 	t.Helper()
 	n, err := store.Forgets(t.Context())
@@ -21,8 +21,8 @@ func forgets(t *testing.T, store *redisadapter.Store) uint64 {
 	return n
 }
 
-// TestForgetsSurviveTheirLoss: a number that came back would hide a Forget from a cache
-// that has seen it before; a random one does not.
+// TestForgetsSurviveTheirLoss: when the number is lost, the next one is random. If an old number
+// came back, a cache that has seen it before would miss a Forget.
 func TestForgetsSurviveTheirLoss(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store, other := open(t, b), open(t, b)
@@ -55,8 +55,8 @@ func TestForgetsOfALiveClaim(t *testing.T) {
 	assert.Equal(t, before, after, "%d became %d", before, after)
 }
 
-// TestForgetThatCannotBeTold answers an error for what was forgotten, so that the
-// operator asks again, and leaves what is not ours as it was.
+// TestForgetThatCannotBeTold: the key is forgotten, but the number cannot be changed. Forget
+// returns an error, so that the operator repeats it, and does not change the foreign value.
 func TestForgetThatCannotBeTold(t *testing.T) {
 	for name, plant := range map[string]func(b *bench) error{
 		"foreign text": func(b *bench) error {
@@ -76,7 +76,7 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 			must(t, plant(b))
 			_, err := b.Forgets(t.Context())
 			assert.ErrorIs(t, err, driver.ErrUnreadable, "Forgets")
-			if name == "too large" { // digits are taken for ours, and replaced
+			if name == "too large" { // Forget takes the digits for its own number and replaces them
 				return
 			}
 			errs := b.Forget(t.Context(), []driver.ID{newID(1), newID(2)}, time.Second)

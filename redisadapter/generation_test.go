@@ -13,8 +13,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// ofGeneration is a claim of key 1 by a consumer of a generation, that takes older ones'
-// over.
+// ofGeneration is a claim of key 1 by a consumer of a generation. It takes over older generations.
 func ofGeneration(generation int32) driver.ClaimRequest {
 	r := tokened(byte(generation))
 	r.Origin = driver.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
@@ -22,9 +21,9 @@ func ofGeneration(generation int32) driver.ClaimRequest {
 	return r
 }
 
-// TestPlainEndAfterATakeover: an owner that a newer generation has taken over may complete by plain
-// commands, for by its own clock its claim still lasts. The record, the bucket or the lease that it
-// then changes belongs to somebody else.
+// TestPlainEndAfterATakeover: a newer generation has taken an owner's key over. The owner may still
+// complete by plain commands, because its claim lasts by its own clock. These commands change the
+// record, bucket or lease of another owner.
 func TestPlainEndAfterATakeover(t *testing.T) {
 	for name, newer := range map[string]struct {
 		does    func(b *bench, c driver.Finish) // what the newer owner does before the end
@@ -102,7 +101,7 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, driver.Finish), plain, 
 		"then a claim is %+v", a)
 }
 
-// isMember reports whether key 1 is in the bucket of now.
+// isMember reports whether key 1 is in the current bucket.
 func (b *bench) isMember() bool {
 	b.Helper()
 	now := b.client.Time(b.Context()).Val()
@@ -112,8 +111,8 @@ func (b *bench) isMember() bool {
 	return member
 }
 
-// TestTakeoverOfWhatIsDone: the older owner has completed, and its lease is still there.
-// In buckets that is what a newer generation meets between the add and the drop.
+// TestTakeoverOfWhatIsDone: the older owner has completed, but its lease still exists. With buckets
+// a newer generation finds this between SADD and the drop of the lease.
 func TestTakeoverOfWhatIsDone(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		mini, client := redistest.Freeze(t)

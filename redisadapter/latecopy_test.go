@@ -22,21 +22,21 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// plainEnds keeps the plain SET of an end from its client: each is executed and its reply lost, or
-// it is held until execute runs it, when nobody reads the reply.
+// plainEnds takes the plain SET of an end from its client. It executes each and loses the reply, or
+// holds it until execute runs it without a reader for the reply.
 type plainEnds struct {
 	*testing.T
 	client *redis.Client
 
 	mu   sync.Mutex
-	hold bool   // else they are executed
-	lose bool   // until execute
+	hold bool   // hold each until execute, and do not execute it at once
+	lose bool   // lose replies, until execute
 	lost func() // is called when a reply is lost
 	held [][]any
 	seen int
 }
 
-// isPlainEnd recognizes SET key record PX ms GET. That of a claim has NX.
+// isPlainEnd recognizes SET key record PX ms GET. The SET of a claim has NX.
 func isPlainEnd(args []any) bool {
 	has := func(word string) bool { return slices.Contains(args, any(word)) }
 	name, _ := args[0].(string)
@@ -86,7 +86,7 @@ func (p *plainEnds) pipeline(cmds []redis.Cmder, send func() error) error {
 	return io.EOF
 }
 
-// copied is what a command says now: its arguments may be used again.
+// copied returns a copy of args, because the client uses its arguments again.
 func copied(args []any) []any {
 	args = slices.Clone(args)
 	for i, arg := range args {
@@ -115,7 +115,7 @@ func (p *plainEnds) run(ends [][]any) {
 	}
 }
 
-// late is a key of two owners: the first has no results, and the reply to its end is lost.
+// late is a key of two owners. The first has no results, and loses the reply to its end.
 type late struct {
 	*testing.T
 	ends  *plainEnds
@@ -152,7 +152,7 @@ func (l *late) deduper(store dedup.Store, change func(*dedup.Config)) *dedup.Ded
 	return d
 }
 
-// claim is that of an owner in a generation of the consumer group.
+// claim claims the key for an owner in a generation of the consumer group.
 func (l *late) claim(d *dedup.Deduper, generation int32, noResult, over bool) *dedup.Claim {
 	l.Helper()
 	c, err := d.Claim(l.Context(), "key", func(r *dedup.Request) {
@@ -174,7 +174,7 @@ func (l *late) record() dedup.Record {
 	return a.Record
 }
 
-// end ends the claim of the first owner, whose reply is lost. Twice has it sent again.
+// end ends the claim of the first owner, whose reply is lost. With twice the end is sent again.
 func (l *late) end(c *dedup.Claim, twice bool) {
 	l.Helper()
 	ctx, cancel := context.WithCancel(l.Context())
@@ -188,8 +188,8 @@ func (l *late) end(c *dedup.Claim, twice bool) {
 	require.NotZero(l, l.ends.seen, "no plain end was sent")
 }
 
-// wantTrue insists on what no copy may break: the key is not claimed again, and a result that the
-// store has acknowledged is there.
+// wantTrue insists that the key is not claimed again, and that an acknowledged result is still
+// there. No copy of an end may break that.
 func (l *late) wantTrue(kept bool) {
 	l.Helper()
 	rec := l.record()
@@ -207,7 +207,7 @@ func (l *late) wantTrue(kept bool) {
 	}
 }
 
-// finishes are what a newer owner may say. Kept is whether it was told that its result is kept.
+// finishes are the ends of a newer owner. kept is true if the store has acknowledged its result.
 var finishes = map[string]func(l *late, c *dedup.Claim) (kept bool){
 	"a result": func(l *late, c *dedup.Claim) bool {
 		err := c.Complete(l.Context(), []byte("the result"))
@@ -222,9 +222,9 @@ var finishes = map[string]func(l *late, c *dedup.Claim) (kept bool){
 	},
 }
 
-// TestLostReplyAfterATakeover: a newer generation has taken the key over while the older owner's
-// lease lasts, and ended it. The older owner then ends it by a plain SET. It never learns what that
-// has overwritten, or sends its end again.
+// TestLostReplyAfterATakeover: a newer generation takes the key over while the older owner's lease
+// lasts, and ends it. Then the older owner ends it by a plain SET. It does not learn what this has
+// overwritten, or sends its end again.
 func TestLostReplyAfterATakeover(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		for _, twice := range []bool{false, true} {
@@ -244,8 +244,8 @@ func TestLostReplyAfterATakeover(t *testing.T) {
 	}
 }
 
-// TestLateCopy: the plain SET of an end is executed after the lease of its claim, and nobody reads
-// the reply. It meets what others have made of the key by then.
+// TestLateCopy: the plain SET of an end is executed after its claim's lease, without a reader for
+// the reply. Other owners may have ended, released or forgotten the key by then.
 func TestLateCopy(t *testing.T) {
 	forget := func(l *late) {
 		l.mini.Advance(time.Second)
@@ -307,8 +307,8 @@ func TestLateCopy(t *testing.T) {
 	}
 }
 
-// TestPlainEndIsSentOnce: a second copy of a plain end could overwrite what others have written
-// since the first. Neither the client, which tries again by itself, nor the store may send one.
+// TestPlainEndIsSentOnce: a second copy of a plain end could overwrite a later record. The client
+// usually retries by itself. Neither the client nor the store may send a second copy.
 func TestPlainEndIsSentOnce(t *testing.T) {
 	for what, rule := range map[string]redisproxy.Rule{
 		"the connection is lost": {Action: redisproxy.DropReply},
@@ -324,7 +324,7 @@ func TestPlainEndIsSentOnce(t *testing.T) {
 				redisadapter.Options{Prefix: prefix})}
 			l.first = l.deduper(openWith(t, redistest.Backend{Client: far},
 				redisadapter.Options{Prefix: prefix}), nil)
-			for n := range 30 { // they show that the server is near
+			for n := range 30 { // these calls show the store that its server is near
 				_, err := dedup.Do(t.Context(), l.first, fmt.Sprint("warm ", n),
 					func(context.Context) (struct{}, error) { return struct{}{}, nil })
 				require.NoError(t, err)
@@ -350,8 +350,8 @@ func TestPlainEndIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestLateCopyAtAServer is TestLateCopy with a network that holds the command beyond its lease, and
-// a client that has hung up.
+// TestLateCopyAtAServer is TestLateCopy with a network that holds the command until the lease is
+// over, and a client that has hung up.
 func TestLateCopyAtAServer(t *testing.T) {
 	const lease = 500 * time.Millisecond
 	for what, finish := range finishes {

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// compactOptions are what the layout records below were written with.
+// compactOptions are the options of the layout records below.
 func compactOptions(prefix string) redisadapter.Options {
 	return redisadapter.Options{
 		Prefix: prefix, Layout: redisadapter.Compact, Secret: []byte("0123456789abcdef"),
@@ -39,8 +39,8 @@ func wantOtherLayout(t *testing.T, b redistest.Backend, opts redisadapter.Option
 	}
 }
 
-// TestLayoutIsAgreed prevents a process from looking for keys where the others do not put
-// them: each effect would run once in either half.
+// TestLayoutIsAgreed: if two processes put keys in different places, each effect would run once for
+// each of them.
 func TestLayoutIsAgreed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		compact := compactOptions(b.Prefix)
@@ -77,8 +77,8 @@ func TestLayoutIsAgreed(t *testing.T) {
 	})
 }
 
-// TestEarlierLayoutsAreOpened: the four layouts of before were two formats, which are read. All
-// else in the record must be the same.
+// TestEarlierLayoutsAreOpened: earlier versions had four names for the two formats. Their records
+// are accepted, if all other settings are the same.
 func TestEarlierLayoutsAreOpened(t *testing.T) {
 	for earlier, now := range map[string]redisadapter.Layout{"rich": redisadapter.Full,
 		"seen_only": redisadapter.Full, "mixed": redisadapter.Compact,
@@ -101,8 +101,8 @@ func TestEarlierLayoutsAreOpened(t *testing.T) {
 	}
 }
 
-// TestLayoutIsFirstComeFirstServed: of processes that start together, those with other
-// settings than the first are refused, and none is left out of the comparison.
+// TestLayoutIsFirstComeFirstServed: of processes that start together, all those are refused that
+// have other settings than the first.
 func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		forgetLayout(t, b)
@@ -127,8 +127,8 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// TestLayoutThatCannotBeRead is refused and not replaced: a later version wrote it, or
-// somebody who does not know of us.
+// TestLayoutThatCannotBeRead: it is refused and not replaced, because a later version, or a foreign
+// program, may have written it.
 func TestLayoutThatCannotBeRead(t *testing.T) {
 	const full = "onceward layout 1\nlayout full\n"
 	for name, c := range map[string]struct{ stored, want string }{
@@ -161,7 +161,7 @@ func TestLayoutThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestLayoutIsWrittenAgain after a flush, also with other settings: there is nothing left
+// TestLayoutIsWrittenAgain: after a flush other settings are accepted, because there are no keys
 // that they could miss.
 func TestLayoutIsWrittenAgain(t *testing.T) {
 	mini, client := redistest.Mini(t)
@@ -174,7 +174,7 @@ func TestLayoutIsWrittenAgain(t *testing.T) {
 	wantOtherLayout(t, b, compactOptions("ow"), "layout is full, and Options say compact")
 }
 
-// TestLayoutIsNotWrittenToAWrongServer: one without our canary is not ours.
+// TestLayoutIsNotWrittenToAWrongServer: a server without our canary may be another one.
 func TestLayoutIsNotWrittenToAWrongServer(t *testing.T) {
 	mini, client := redistest.Mini(t)
 	_, err := redisadapter.New(t.Context(),

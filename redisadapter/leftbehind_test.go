@@ -19,8 +19,8 @@ import (
 )
 
 // TestLeftBehindKeepsItsCommands: a pipeline whose caller has gone still reads its replies into its
-// commands. Later calls must not use those, or they get each other's replies. The race detector
-// sees it.
+// commands. If later calls used these commands, they would get replies of other calls. The race
+// detector finds that.
 func TestLeftBehindKeepsItsCommands(t *testing.T) {
 	const keys = 4
 	var held atomic.Pointer[chan struct{}]

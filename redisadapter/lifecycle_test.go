@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// bench is a store on a miniredis whose clock stands still, with one key to play with.
+// bench is a store on a miniredis whose clock is frozen. Tests use its key 1.
 type bench struct {
 	*testing.T
 	*redisadapter.Store
@@ -77,8 +77,8 @@ var goldenToken = driver.Token(
 
 const day = 24 * time.Hour
 
-// TestMarkIrreversibleIsNeverTakenOver: an attempt that died when its irreversible part might have
-// begun. No claim, release or renewal makes it runnable; only an end or an operator does.
+// TestMarkIrreversibleIsNeverTakenOver: an attempt died when its irreversible part might have
+// begun. No claim, release or renewal makes the key runnable. Only an end or an operator does.
 func TestMarkIrreversibleIsNeverTakenOver(t *testing.T) {
 	b := newBench(t)
 	hold := 259200 * time.Second // in the golden record
@@ -120,7 +120,7 @@ func TestMarkIrreversibleIsNeverTakenOver(t *testing.T) {
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "after it has landed: %+v", a)
 }
 
-// TestUncertainCanBeForgotten is the operator's way out.
+// TestUncertainCanBeForgotten: an operator may forget an uncertain key.
 func TestUncertainCanBeForgotten(t *testing.T) {
 	b := newBench(t)
 	b.plantRecord(1, "uncertain", day)
@@ -132,8 +132,8 @@ func TestUncertainCanBeForgotten(t *testing.T) {
 	assert.Equal(t, 1, a.Record.Attempt, "%+v", a)
 }
 
-// TestEffectAppliedSentAgain prevents an owner whose late write landed from being told, on the
-// retry, that its lease was never lost.
+// TestEffectAppliedSentAgain: an owner's late write has landed. When it is sent again, the answer
+// must still say that the lease was lost.
 func TestEffectAppliedSentAgain(t *testing.T) {
 	b := newBench(t)
 	c := change(1, driver.StateSucceeded)
@@ -149,8 +149,8 @@ func TestEffectAppliedSentAgain(t *testing.T) {
 	assert.Equal(t, "r", string(a.Record.Result), "another's: %+v", a)
 }
 
-// TestForgottenOwnerIsCutOffForGood prevents an owner from before a Forget from writing
-// once the key has been claimed, released and claimed again: it may wake only then.
+// TestForgottenOwnerIsCutOffForGood: an owner from before a Forget must not write, even if the key
+// has been claimed, released and claimed again before it does.
 func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 	b := newBench(t)
 	old := b.claim(request(1))
@@ -179,7 +179,7 @@ func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 	}
 }
 
-// TestForgetWithoutHold at one frozen instant: the next fence must be larger even so.
+// TestForgetWithoutHold: the next fence is larger, even if the clock is frozen.
 func TestForgetWithoutHold(t *testing.T) {
 	b := newBench(t)
 	last := uint64(0)
@@ -196,7 +196,7 @@ func TestForgetWithoutHold(t *testing.T) {
 		"2 ms after a Forget without hold there are %v", keys)
 }
 
-// TestForgottenTwice keeps the longer hold.
+// TestForgottenTwice: of two holds the longer one counts.
 func TestForgottenTwice(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))
@@ -208,8 +208,8 @@ func TestForgottenTwice(t *testing.T) {
 	assert.Equal(t, time.Hour, left, "kept for %v", left)
 }
 
-// TestStepsOutliveAttempts: what a later version stores about finished sub-effects must
-// survive release and takeover by this one.
+// TestStepsOutliveAttempts: steps that a later version has stored must survive a release and a
+// takeover by this version.
 func TestStepsOutliveAttempts(t *testing.T) {
 	b := newBench(t)
 	b.plantRecord(1, "released", time.Hour)
@@ -287,7 +287,7 @@ func TestBadItems(t *testing.T) {
 	assert.Equal(t, driver.StateAbsent, rec.State, "bad items have left %+v", rec)
 }
 
-// TestLongDurations prevents an overflow from becoming a key that expires at once.
+// TestLongDurations: a long duration must not overflow and make a key expire at once.
 func TestLongDurations(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)
@@ -305,7 +305,7 @@ func TestLongDurations(t *testing.T) {
 	})
 }
 
-// TestUnreadableIsNeverOverwritten asks every script, on every backend.
+// TestUnreadableIsNeverOverwritten runs every script on every backend.
 func TestUnreadableIsNeverOverwritten(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)

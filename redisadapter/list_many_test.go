@@ -50,7 +50,7 @@ func (a *commandLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// others is how many keys somebody else has in the server of amongMany.
+// others is the number of foreign keys in the server of amongMany.
 const others = 300_000
 
 func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *commandLog) {
@@ -63,8 +63,8 @@ func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *commandLog) {
 	return open(t, redistest.Backend{Client: client, Prefix: "ow"}), client, a
 }
 
-// TestListAmongMany: in a cache that others share, a page ends when its time is over, says how far
-// it has looked, and the next page continues; the server is asked in small steps.
+// TestListAmongMany: on a server with many foreign keys a page ends when its time is over. It says
+// how many keys it has looked at, and the next page continues. The server is asked in small steps.
 func TestListAmongMany(t *testing.T) {
 	store, client, a := amongMany(t)
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestListAmongMany(t *testing.T) {
 	t.Logf("%d pages, %d SCANs", pages, len(a.scans))
 }
 
-// TestListShortOfTime: whatever the time, a page looks further than the one before.
+// TestListShortOfTime: however short its time, each page looks further than the one before.
 func TestListShortOfTime(t *testing.T) {
 	b := redistest.Open(t, "redis")
 	store := open(t, b)
@@ -114,8 +114,8 @@ func TestListShortOfTime(t *testing.T) {
 	assert.Equal(t, 1, found, "found %d times", found)
 }
 
-// TestListIsNoLonger: a page is at most a few records longer than wanted, because every record that
-// is found is read, and shown to a person.
+// TestListIsNoLonger: a page has at most a few records more than its limit, because every record on
+// it is read, and shown to a person.
 func TestListIsNoLonger(t *testing.T) {
 	_, client, store := private(t)
 	const n = 600
@@ -136,7 +136,7 @@ func TestListIsNoLonger(t *testing.T) {
 	}
 }
 
-// TestScanKeys is what package console asks.
+// TestScanKeys tests the scan that package console uses.
 func TestScanKeys(t *testing.T) {
 	store, client, _ := amongMany(t)
 	wantOutcome(t, store, 1, dedup.Acquired)

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestListWhileASlotMoves: a master shows the names of keys that it has been sent, and redirects
-// reads of them until the slot is its own. The listing continues.
+// TestListWhileASlotMoves: the new master lists keys that it has already got, but redirects reads
+// of them until the slot is its own. The listing continues.
 func TestListWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)

@@ -37,7 +37,7 @@ func listAll(t *testing.T, store *redisadapter.Store,
 	}
 }
 
-// fillList puts n keys into each state, and returns those of a state by their number.
+// fillList puts n keys into each state, and returns the numbers of the keys of each state.
 func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n int) {
 	t.Helper()
 	for first := range 5 {
@@ -66,7 +66,7 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 		must(t, b.Client.Set(t.Context(), key, redisadapter.Golden(t, "in_progress_danger"),
 			time.Minute).Err())
 	}
-	// These were not declared, and are as records from before there was an index.
+	// Nothing has declared these keys. They are like records from before there was an index.
 	_, cluster := b.Client.(*redis.ClusterClient)
 	must(t, b.Client.Del(t.Context(), redisscript.NewIndex(b.Prefix, cluster).Complete()).Err())
 }
@@ -110,7 +110,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestListIsBounded prevents one call from going over everything.
+// TestListIsBounded: one call does not look at all keys.
 func TestListIsBounded(t *testing.T) {
 	for _, name := range []string{"redis", "cluster"} { // miniredis has one page of names
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// keysOf counts all keys, of everybody.
+// keysOf counts all keys of all servers.
 func keysOf(t *testing.T, client redis.UniversalClient) int {
 	t.Helper()
 	if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -144,8 +144,8 @@ func keysOf(t *testing.T, client redis.UniversalClient) int {
 	return int(n)
 }
 
-// TestListSkipsForeign: a key that has one of our names and is not ours is counted, and a key
-// whose name only looks similar is left alone.
+// TestListSkipsForeign: a foreign key whose name could be ours is counted as skipped. A key whose
+// name only looks similar is ignored.
 func TestListSkipsForeign(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)
@@ -182,8 +182,8 @@ var allStates = []driver.State{
 	driver.StateUncertain,
 }
 
-// TestListAfterARestart: the order of a hash table is secret and new then, and an old
-// cursor would miss keys.
+// TestListAfterARestart: a restarted server orders its hash table in another secret way. With an
+// old cursor keys would be missed.
 func TestListAfterARestart(t *testing.T) {
 	server, client, store := private(t)
 	must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err()) // it is killed
@@ -200,7 +200,7 @@ func TestListAfterARestart(t *testing.T) {
 	assert.Len(t, found, 2*n, "%d keys from %q on", len(found), opts.Cursor)
 }
 
-// TestListRights is what the package comment says.
+// TestListRights: List needs the rights that the package comment names, and no others.
 func TestListRights(t *testing.T) {
 	server, admin, _ := private(t)
 	rules := strings.Fields(
@@ -250,7 +250,7 @@ func FuzzListCursor(f *testing.F) {
 	})
 }
 
-// TestListGoesOn reads its servers in the order of their slots, each to its end.
+// TestListGoesOn: List reads the servers one after the other, in the order of their slots.
 func TestListGoesOn(t *testing.T) {
 	b := redistest.Backend{Client: redistest.Cluster(t, servertest.RedisCluster(t)),
 		Prefix: servertest.Prefix(t)}

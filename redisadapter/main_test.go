@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestMain lets more tests run at a time than there are processors, where there are
-// servers: with a real clock the suite mostly waits for leases to end. An explicit
-// -parallel stands.
+// TestMain lets more tests run at a time than there are processors, if there are servers, because
+// with a real clock the suite mostly waits for leases to end. It does not change an explicit
+// -parallel.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := os.Getenv("ONCEWARD_SERVERS") == ""

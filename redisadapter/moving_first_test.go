@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestMovingOnlyNew: a key has no attempt only if it has none in either store, and is in
-// nobody's way only if it is in neither.
+// TestMovingOnlyNew: a key has no attempt only if neither store has one. Its claim is free only if
+// neither store has a live one.
 func TestMovingOnlyNew(t *testing.T) {
 	released := func(b *bench) { b.finish(by(9, change(1, driver.StateReleased))) }
 	uncertain := func(b *bench) {
@@ -22,9 +22,9 @@ func TestMovingOnlyNew(t *testing.T) {
 	}
 	live := func(*bench) {}
 	for name, row := range map[string]struct {
-		lead, follow func(*bench) // what becomes of a claim there; nil: there was none
+		lead, follow func(*bench) // what ends a claim of the key there; nil: no claim
 		want         driver.Outcome
-		left         bool // nothing remains
+		left         bool // no live lease remains
 	}{
 		"new in both":                        {nil, nil, dedup.Acquired, false},
 		"released in lead":                   {released, nil, dedup.InFlight, true},

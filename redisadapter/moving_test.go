@@ -29,7 +29,7 @@ func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
 	return m
 }
 
-// TestConformanceOfMoving: two stores are one to their callers.
+// TestConformanceOfMoving: the two stores of a move behave like one store.
 func TestConformanceOfMoving(t *testing.T) {
 	for _, pair := range movingLayouts {
 		// Not side by side: a lease in the second store is shorter by the time that the first one
@@ -61,14 +61,14 @@ func TestMovingRefuses(t *testing.T) {
 	wantInput(t, err, "Follow")
 }
 
-// relocation is a message's effect, counted, over the two stores of a move.
+// relocation has the two stores of a move, and counts the effects of each message.
 type relocation struct {
 	old, next dedup.Store
 	mu        sync.Mutex
 	effects   map[string]int
 }
 
-// The steps of a move: which store a process has.
+// process returns a Deduper with the store that a process has in a step of the move.
 func (r *relocation) process(t testing.TB, step int) *dedup.Deduper {
 	t.Helper()
 	store := []dedup.Store{1: r.old, 2: nil, 3: nil, 4: r.next}[step]
@@ -86,7 +86,7 @@ func newDeduper(t testing.TB, store dedup.Store) *dedup.Deduper {
 	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour,
 		LeaseTTL: 2 * time.Second, Hold: time.Minute})
 	must(t, err)
-	// also of a process that died: it continues to ask
+	// close it even if its process died, because it continues to ask
 	t.Cleanup(func() { must(t, d.Close(context.Background())) })
 	return d
 }
@@ -100,8 +100,8 @@ func (r *relocation) effect(key string) func(context.Context) (string, error) {
 	}
 }
 
-// deliver delivers each key to the processes in turn, a few times and in any order, and
-// returns how many keys had more effects than one.
+// deliver delivers each key to all processes, a few times and in random order. It returns how many
+// keys had more than one effect.
 func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper) (doubles int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -119,8 +119,8 @@ func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper
 					if !assert.True(t, again, "%s: %+v, %v", key, res, err) {
 						break
 					}
-					// Two that meet head-on must not meet again, however long a call takes on a
-					// busy machine.
+					// Two processes that hold each other up must not do so again, however long a
+					// call takes on a busy machine.
 					<-time.After(rand.N(time.Millisecond << min(try, 8)))
 				}
 			}
@@ -142,8 +142,8 @@ func newRelocation(old, next dedup.Store) *relocation {
 	return &relocation{old: old, next: next, effects: make(map[string]int)}
 }
 
-// TestMovingUnderLoad mixes the processes of neighboring steps: nothing runs twice and nothing is
-// lost. Processes of steps that are not neighbors do not exclude each other.
+// TestMovingUnderLoad mixes the processes of neighboring steps: no effect runs twice and no message
+// is lost. Processes of steps that are not neighbors do not exclude each other.
 func TestMovingUnderLoad(t *testing.T) {
 	onServer := func(t *testing.T) (dedup.Store, dedup.Store) {
 		b := redistest.Backend{Client: redistest.Open(t, "redis").Client,
@@ -175,22 +175,22 @@ func TestMovingUnderLoad(t *testing.T) {
 	}
 }
 
-// doomed is a store of a process that dies at one of its calls, counted over both of its
-// stores: before the call is executed, or after.
+// doomed is a store of a process that dies at one of its calls, before the call is executed or
+// after. The calls of both of its stores are counted together.
 type doomed struct {
 	dedup.Store
 	crash *crash
 	lead  bool
 }
 
-// crash is when a process dies, and what it had done by then.
+// crash is the call at which a process dies, and what the process has done before that.
 type crash struct {
 	mu       sync.Mutex
 	calls    int
 	diesAt   int
-	executed bool // of the call at which it dies
+	executed bool // the call at which it dies is executed
 	dead     bool
-	recorded bool // the lead has the end
+	recorded bool // the lead has recorded the end
 }
 
 var errDead = errors.New("the process is dead")
@@ -251,11 +251,11 @@ func (d *doomed) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 	})
 }
 
-// TestMovingCrashes kills a process of one step at every call of either store; then a
-// process of the step before, or after, gets the message. A second effect is there only
-// where no record of the first was, as with one store: never between the two records.
+// TestMovingCrashes kills a process of one step at each call of either store. Then a process of the
+// same step, or of the one before or after, gets the message. A second effect happens only if the
+// first one had no record in lead, never between the two records.
 func TestMovingCrashes(t *testing.T) {
-	halves := 0 // died between the two records
+	halves := 0 // processes that died between their two records
 	for _, c := range []struct{ dies, comes int }{{2, 1}, {2, 2}, {2, 3}, {3, 2}, {3, 3}, {3, 4}} {
 		for _, fenced := range []bool{false, true} {
 			for at := 1; at <= 8; at++ {
@@ -292,7 +292,7 @@ func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half b
 		return healthy.effect("m")(ctx)
 	})
 	ranFirst, recorded := healthy.effects["m"] == 1, c.recorded
-	time.Sleep(3 * time.Second) // its lease
+	time.Sleep(3 * time.Second) // until its lease is over
 	second := healthy.process(t, comes)
 	_, err := dedup.Do(t.Context(), second, "m", healthy.effect("m"))
 	require.NoError(t, err, "then")
@@ -306,13 +306,13 @@ func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half b
 	return c.dead && ranFirst && recorded && c.calls == at
 }
 
-// TestMovingForgetsEverywhere: an owner from before a Forget writes in neither store,
-// although the two have given it different fences.
+// TestMovingForgetsEverywhere: an owner from before a Forget cannot write in either store, although
+// the two stores gave it different fences.
 func TestMovingForgetsEverywhere(t *testing.T) {
 	mini, client := redistest.Freeze(t)
 	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
 	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
-	for range 3 { // old is ahead
+	for range 3 { // so that the fences of old are larger
 		old.Claim(t.Context(), []driver.ClaimRequest{request(1)})
 		old.Finish(t.Context(), []driver.Finish{change(1, driver.StateReleased)})
 	}
@@ -335,8 +335,8 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 	}
 }
 
-// TestMovingCarriesEndsOver: an end that only old knows is known to next after the first claim of
-// its key.
+// TestMovingCarriesEndsOver: if only old knows an end, next knows it after the first claim of its
+// key.
 func TestMovingCarriesEndsOver(t *testing.T) {
 	_, client := redistest.Freeze(t)
 	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
@@ -359,8 +359,8 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 	}
 }
 
-// TestMovingGivesBack: a key that only follow knows to be done leaves no claim behind in
-// lead, also where lead cannot take the end over, because it keeps all for one window.
+// TestMovingGivesBack: if only follow knows that a key is done, no claim stays in lead. That is so
+// even if lead cannot copy the end, because it has one window for all keys.
 func TestMovingGivesBack(t *testing.T) {
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestMovingGivesBack(t *testing.T) {
 	}
 }
 
-// TestMovingHasNoTransaction: Atomic cannot span both.
+// TestMovingHasNoTransaction: Atomic cannot write to both stores.
 func TestMovingHasNoTransaction(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s := newTill(t, b, nil)

@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// nearby is a server that answers every claim at once, unless it is told to hold them, and
-// counts those that reach it.
+// nearby is a server that answers every claim at once, unless it holds them. It counts the claims
+// that reach it.
 type nearby struct {
 	store  *redisadapter.Store
 	client *redis.Client
@@ -40,7 +40,7 @@ func newNearby(t *testing.T, keepsDeadlines bool) *nearby {
 		case "TIME":
 			return "-ERR no\r\n"
 		case "EVALSHA":
-			if len(args) < 7 { // New tries Lookup
+			if len(args) < 7 { // the Lookup by which New tries the server
 				return redistest.Answer("absent", 0, 0, "")
 			}
 			n.claims.Add(1)
@@ -62,8 +62,8 @@ func (n *nearby) claim(ctx context.Context) driver.Answer {
 	return n.store.Claim(ctx, []driver.ClaimRequest{request(1)})[0]
 }
 
-// approach makes calls until the store knows that the server is near. A machine that takes
-// longer for them than a network would is told so.
+// approach makes calls until the store knows that the server is near. On a machine that is too slow
+// for that, it makes the store believe it.
 func (n *nearby) approach(t *testing.T) {
 	t.Helper()
 	for range 1000 {
@@ -124,8 +124,8 @@ func TestNearServerIsAskedOnTheCallersGoroutine(t *testing.T) {
 	assert.Zero(t, w.others.Load(), "near: calls on others")
 }
 
-// A caller is kept for a moment, and not until the server answers, and what it had asked
-// for is not asked for again.
+// A caller that leaves gets its answer soon, and not only when the server answers. Its claim is not
+// sent again without end.
 func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	n := newNearby(t, true)
 	n.approach(t)
@@ -138,7 +138,7 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	go func() { answer <- n.claim(ctx) }()
 	eventually(t, "the claim arrives", func() bool { return n.claims.Load() > before })
 	cancel(gone)
-	ans := <-answer // would hang
+	ans := <-answer // it must not hang
 	assert.Equal(t, "context", redisadapter.Classify(ans.Err), "answered %v", ans.Err)
 	sent := n.claims.Load() - before
 	assert.LessOrEqual(t, sent, int64(2), "sent %d times", sent)
@@ -147,8 +147,8 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	})
 }
 
-// A call that a near server does not answer at once is made again with the usual patience, and the
-// server counts as far away for dozens of calls.
+// A near server does not answer a call at once. The call is sent again with the usual patience, and
+// the server counts as far away for dozens of calls.
 func TestNearServerThatHesitates(t *testing.T) {
 	n := newNearby(t, true)
 	n.approach(t)
@@ -169,7 +169,7 @@ func TestNearServerThatHesitates(t *testing.T) {
 	n.approach(t)
 }
 
-// A deadline is kept too, also one shorter than the patience with a near server.
+// A deadline is kept, even if it is shorter than the patience with a near server.
 func TestDeadlineOfACallToANearServer(t *testing.T) {
 	n := newNearby(t, true)
 	n.approach(t)
@@ -182,7 +182,7 @@ func TestDeadlineOfACallToANearServer(t *testing.T) {
 	assert.True(t, redisadapter.Near(n.store), "the caller's haste made the server far")
 }
 
-// A client that reads on until its ReadTimeout would keep its caller for as long.
+// A client that reads until its ReadTimeout, whatever the deadline, would hold its caller up.
 func TestClientThatKeepsNoDeadlinesIsNeverNear(t *testing.T) {
 	n := newNearby(t, false)
 	for range 100 {
@@ -191,7 +191,7 @@ func TestClientThatKeepsNoDeadlinesIsNeverNear(t *testing.T) {
 	}
 }
 
-// timed is the context of a call that no caller waits for alone.
+// timed is the context of a call for several callers. Caller returns the one that may end it.
 type timed struct {
 	context.Context
 	caller context.Context
@@ -225,7 +225,7 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	// would hang
+	// it must not hang
 	ans := n.claim(timed{ctx, context.Background()})
 	assert.Error(t, ans.Err, "a server that hangs: %+v", ans)
 	assert.True(t, dedup.CanRetry(ans.Err), "a server that hangs: %+v", ans)

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestNewerCanary prevents what a later version says of a loss from being read by the words of
-// this one: a canary that is not understood closes the store.
+// TestNewerCanary: a later version may report a loss in words that this one does not know. A canary
+// that cannot be read closes the store.
 func TestNewerCanary(t *testing.T) {
 	const epoch = "00112233445566778899aabbccddeeff"
 	for value, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestNewerRecordIsNeverRunAgain: whatever a later version has put under a key, this one does not
-// know whether it is done. It says so, runs nothing, and leaves the record as it is.
+// TestNewerRecordIsNeverRunAgain: this version cannot know whether the record of a later version
+// means done. It returns an error, runs nothing, and does not change the record.
 func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -63,7 +63,7 @@ func TestNewSaysWhatAnAddressIs(t *testing.T) {
 	}
 }
 
-// closedPort is an address on which nobody listens.
+// closedPort returns an address at which no server listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func TestNewUnreachable(t *testing.T) {
 	}
 }
 
-// TestNewDoesNotOutlastItsContext: a server that accepts and never answers.
+// TestNewDoesNotOutlastItsContext: the server accepts connections and never answers.
 func TestNewDoesNotOutlastItsContext(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	opts := redistest.Fake(t, func([]string) string {

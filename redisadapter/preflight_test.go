@@ -21,7 +21,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// healthy is what INFO says of a server with which nothing is wrong.
+// healthy returns the INFO of a server without a problem.
 func healthy() map[string]string {
 	return map[string]string{
 		"redis_version": "7.0.15", "redis_mode": "standalone", "run_id": "r1", "role": "master",
@@ -33,7 +33,7 @@ func healthy() map[string]string {
 	}
 }
 
-// infoReply is the raw reply to INFO, of a healthy server but for the given fields.
+// infoReply returns the raw reply to INFO of a healthy server, except for the given fields.
 func infoReply(fields map[string]string) string {
 	all := healthy()
 	maps.Copy(all, fields)
@@ -44,7 +44,7 @@ func infoReply(fields map[string]string) string {
 	return redistest.Bulk(text)
 }
 
-// infoServer is a server that says what reply returns when it is asked for INFO.
+// infoServer is a server that answers INFO with what reply returns.
 func infoServer(t *testing.T, reply func() string) *redis.Options {
 	opts := redistest.Fake(t, func(args []string) string {
 		switch strings.ToUpper(args[0]) {
@@ -69,8 +69,8 @@ func codes(findings []preflight.Finding) []string {
 	return out
 }
 
-// TestPreflight: each trap has a name, and a healthy server has none. New refuses what
-// evicts and what cannot work, and reports the rest; Strict refuses all that loses data.
+// TestPreflight: each problem has a code, and a healthy server has none. New refuses a server that
+// evicts or cannot work, and reports the rest. With Strict it refuses every risk of losing data.
 func TestPreflight(t *testing.T) {
 	type fields = map[string]string
 	replica := fields{"role": "slave", "master_host": "10.0.0.1", "master_port": "6379",
@@ -148,7 +148,7 @@ func TestPreflight(t *testing.T) {
 			}
 			if c.want == "eviction_policy_unlimited" {
 				want = append(want, "no_maxmemory")
-				// it is the row "no maxmemory"
+				// the server has the problem of the row "no maxmemory"
 				found[1].Detail, found[1].Severity = c.detail, c.severity
 			}
 			require.Equal(t, want, codes(found), "found %v, want %v", found, want)
@@ -179,8 +179,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestPreflightPlaintext: without TLS nobody but the same machine may be asked. The
-// dialer leads every address to a server on loopback.
+// TestPreflightPlaintext: without TLS only a server on the same machine is safe. The dialer
+// connects every address to a server on loopback.
 func TestPreflightPlaintext(t *testing.T) {
 	fake := infoServer(t, func() string { return infoReply(nil) })
 	for addr, plaintext := range map[string]bool{
@@ -207,7 +207,7 @@ func TestPreflightPlaintext(t *testing.T) {
 	}
 }
 
-// led is a connection that says of itself where it was to lead.
+// led is a connection that reports another remote address.
 type led struct {
 	net.Conn
 	to net.Addr
@@ -216,8 +216,8 @@ type led struct {
 // RemoteAddr implements net.Conn.
 func (l led) RemoteAddr() net.Addr { return l.to }
 
-// TestPreflightBySentinel: a client that asks Sentinels has no address to tell. Neither may
-// a server on the same machine be taken for a remote one, nor the other way round.
+// TestPreflightBySentinel: a client that asks Sentinels does not know its server's address. A local
+// server must not be taken for a remote one, nor a remote one for a local one.
 func TestPreflightBySentinel(t *testing.T) {
 	server := infoServer(t, func() string { return infoReply(nil) })
 	for master, plaintext := range map[string]bool{"127.0.0.1": false, "10.1.2.3": true} {
@@ -264,8 +264,8 @@ func TestPreflightBySentinel(t *testing.T) {
 	}
 }
 
-// TestPreflightOfClusterClient: settings by which a client reads from replicas, or does
-// not notice a failover for a minute.
+// TestPreflightOfClusterClient: with some settings a client reads from replicas, or notices a
+// failover only after a minute.
 func TestPreflightOfClusterClient(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
 	for name, c := range map[string]struct {
@@ -330,7 +330,7 @@ func TestPreflightUnreachable(t *testing.T) {
 	wantInput(t, err, "Client")
 }
 
-// TestPreflightOfServers tries real ones, as they are configured badly.
+// TestPreflightOfServers tries real servers with bad configurations.
 func TestPreflightOfServers(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisPair)
 	primary := redistest.Client(t,

@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestPutBackKeepsTheLease: a completion of an owner whom Forget has cut off meets the next owner's
-// claim. If its clock is slow, it overwrites that claim and puts it back. The claim must keep its
-// lease in both cases: otherwise a third owner would run at the same time.
+// TestPutBackKeepsTheLease: Forget has cut an owner off, and its completion finds the next owner's
+// claim. If its clock is slow, it overwrites that claim and then restores it. In both cases the
+// claim must keep its lease: otherwise a third owner would run at the same time.
 func TestPutBackKeepsTheLease(t *testing.T) {
 	for name, row := range map[string]struct {
 		window time.Duration
@@ -63,9 +63,9 @@ func tokened(token byte) driver.ClaimRequest {
 	return r
 }
 
-// TestPutBackKeepsTheExpiry: a value of a newer version that a completion has overwritten is put
-// back as it was, with its expiry. Without an expiry it would stay forever, and even its own
-// version would take it for unreadable.
+// TestPutBackKeepsTheExpiry: a completion overwrites a value of a newer version and then restores
+// it. It must restore the expiry, too. Without it the value would stay forever, and even its own
+// version could not read it.
 func TestPutBackKeepsTheExpiry(t *testing.T) {
 	mini, client := redistest.Freeze(t)
 	store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
@@ -84,8 +84,8 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	assert.LessOrEqual(t, ttl, time.Hour, "it expires in %v", ttl)
 }
 
-// TestPutBackKeepsAnIrreversibleClaim: how long an overwritten claim had to live is not known. One
-// whose irreversible part may have begun must not be forgotten before its window has passed.
+// TestPutBackKeepsAnIrreversibleClaim: the expiry of an overwritten claim is not known. If its
+// irreversible part may have begun, it must not be forgotten before its window has passed.
 func TestPutBackKeepsAnIrreversibleClaim(t *testing.T) {
 	b := newBench(t)
 	first := b.claim(request(1))

@@ -27,7 +27,7 @@ func wantRemembers(t testing.TB, what string, store *redisadapter.Store, least,
 	assert.LessOrEqual(t, got, most, "%s: it remembers %v, want %v to %v", what, got, least, most)
 }
 
-// A claim that is granted after a loss must find that the store knows nothing from before it.
+// After a loss, a granted claim must find that the store remembers nothing from before the loss.
 func TestRemembersSinceTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := redistest.Bubble(t)
@@ -71,8 +71,8 @@ func TestRemembersNothingUnguarded(t *testing.T) {
 	wantRemembers(t, "without a guard", store, 0, 0)
 }
 
-// A failover, or an event that looks like one, may have lost the newest keys with the canary in
-// place.
+// A failover, or an event that looks like one, may have lost the newest keys, although the canary
+// is there.
 func TestRemembersSinceASuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)

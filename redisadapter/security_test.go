@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// S-7: a caller that asks for a key in flight again and again costs its owner nothing. Nothing is
-// written, and the lease ends when it would have.
+// S-7: a caller that asks for a key in flight again and again does no harm to its owner. Nothing is
+// written, and the lease ends at the same time.
 func TestS07BusyAnswersWriteNothing(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		m, client := redistest.Freeze(t)
@@ -55,7 +55,7 @@ var hostile = []string{
 	"]]", "%s%n", strings.Repeat("é", 127),
 }
 
-// S-9: no key of a user's is ever part of a name, so braces choose no slot, and nothing is
+// S-9: a user's key is never part of a name. So braces in it choose no slot, and nothing is
 // injected.
 func TestS09KeysOfUsersAreDigests(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
@@ -99,7 +99,7 @@ func TestS09KeysOfUsersAreDigests(t *testing.T) {
 	}
 }
 
-// S-14: a preflight asks for INFO alone, so that it needs no right that the store does not have.
+// S-14: a preflight sends only INFO, so it needs no right that the store does not need.
 func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -119,8 +119,8 @@ func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 	}
 }
 
-// S-11: labels are an index of a tenant's records, by which they can be forgotten. The records are
-// gone, and an owner that was running then records nothing.
+// S-11: labels are an index of a tenant's records, which can be forgotten by label. Then an owner
+// that was still running records nothing.
 func TestS11ForgetByLabel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)

@@ -53,9 +53,8 @@ func renewals(first int) []driver.Renewal {
 	return rs
 }
 
-// TestFullServer prevents the worst answer of a full server: effects that have happened
-// and cannot be recorded. New claims are refused; everything that ends a claim, and every
-// answer that is known, still comes.
+// TestFullServer: an effect that has happened must be recorded, even if the server is full. New
+// claims are refused. Every call that ends a claim, and every known answer, still succeeds.
 func TestFullServer(t *testing.T) {
 	_, client, store := private(t)
 	ctx := t.Context()
@@ -65,7 +64,7 @@ func TestFullServer(t *testing.T) {
 			require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", first+i, a)
 		}
 	}
-	// Below what an empty server needs, so that the calls that follow cannot free enough memory.
+	// This is less than an empty server needs, so no later call can free enough memory.
 	must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
 	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 
@@ -119,8 +118,8 @@ func infoOf(t testing.TB, client *redis.Client, section, field string) string {
 	return ""
 }
 
-// TestScriptsFlushedAllTheTime lets a server forget its scripts between, and within, the
-// pipelines of four workers. Nobody notices.
+// TestScriptsFlushedAllTheTime: a server forgets its scripts between and within the pipelines of
+// four workers, and no call fails.
 func TestScriptsFlushedAllTheTime(t *testing.T) {
 	_, client, store := private(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -157,8 +156,8 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 	assert.GreaterOrEqual(t, flushes, 40, "only %d flushes", flushes)
 }
 
-// TestRestart kills a server with an append-only file between claim and end: it has
-// forgotten its scripts, and nothing else.
+// TestRestart kills a server with an append-only file between claim and end. It has only forgotten
+// its scripts.
 func TestRestart(t *testing.T) {
 	server, client, store := private(t)
 	// With everysec the server keeps in its memory what it acknowledges while the disk is slow.
@@ -182,8 +181,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFrozenServer: the call returns with its context, and what the server does when it
-// wakes up is found by asking again with the same tokens.
+// TestFrozenServer: a call returns when its context ends. When the server wakes up, it executes the
+// call, and the same tokens find its result.
 func TestFrozenServer(t *testing.T) {
 	server, _, store := private(t)
 	store.Claim(t.Context(), requests(batchSize)) // connections and scripts are there
@@ -196,7 +195,7 @@ func TestFrozenServer(t *testing.T) {
 			"while the server is frozen: %+v", a)
 		require.Equal(t, dedup.Unknown, a.Outcome, "while the server is frozen: %+v", a)
 	}
-	// the client's own patience is 12 s
+	// the client would wait for 12 s
 	took := time.Since(start)
 	assert.LessOrEqual(t, took, 8*time.Second, "returned after %v", took)
 	server.Cont(1)

@@ -4,15 +4,15 @@ package redisadapter_test
 
 import "github.com/onceward/onceward/redisadapter"
 
-// walkSteps keeps the suite's walks short: it runs over many stores. The build tag long
-// has the whole of them.
+// walkSteps keeps the suite's walks short, because it runs over many stores. With the build tag
+// long the walks are complete.
 const (
 	walkSteps   = 24
 	byHandSteps = 12
 )
 
-// topologyLayouts are those that are run over every way to reach a server, one for records
-// and one for members; one server and a Cluster have all of them.
+// topologyLayouts are the layouts that run over every way to reach a server: one with records and
+// one with members. All layouts run on one server and on a Cluster.
 var topologyLayouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Compact}
 
 // movingLayouts is the move that is run through the whole suite: from records to members.

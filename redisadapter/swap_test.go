@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// cycleOf claims keys from first on and ends them with a result, and returns the scripts that ends
-// have taken. between may do something to the claims, and change their ends.
+// cycleOf claims keys from first on and ends them with a result. It returns the scripts that the
+// ends needed. between may change the claims and their ends.
 func cycleOf(t *testing.T, b redistest.Backend, store *redisadapter.Store, first, n int,
 	between func([]driver.Finish)) *scripts {
 	t.Helper()
@@ -56,8 +56,8 @@ func cycleOf(t *testing.T, b redistest.Backend, store *redisadapter.Store, first
 	return &after
 }
 
-// TestSwap: where the server compares in a plain command, an end with a result is one, and a claim
-// that is no longer as it was written goes to a script.
+// TestSwap: if the server can compare in a plain command, an end with a result is such a command.
+// If the claim has changed since it was written, the end is a script.
 func TestSwap(t *testing.T) {
 	const n = 40
 	untouched := func([]driver.Finish) {}
@@ -95,7 +95,7 @@ func TestSwap(t *testing.T) {
 		}
 		cycleOf(t, b, store, 3*n, n, gone)
 	})
-	// One that has not heard of it, as after a downgrade, says so, and is not asked again.
+	// A server that does not know IFEQ, as after a downgrade, says so, and is not asked again.
 	t.Run("redis", func(t *testing.T) {
 		b := redistest.Open(t, "redis")
 		store := open(t, b)
@@ -124,14 +124,14 @@ func TestSwap(t *testing.T) {
 	})
 }
 
-// knowsIFEQ asks the server itself, not for its version.
+// knowsIFEQ asks the server whether it knows SET IFEQ, whatever its version.
 func knowsIFEQ(t *testing.T, b redistest.Backend) bool {
 	t.Helper()
 	err := b.Client.Do(t.Context(), "SET", b.Prefix+":compared", "new", "IFEQ", "old").Err()
 	return err == nil || errors.Is(err, redis.Nil)
 }
 
-// TestSwapTakenOver: an end whose claim somebody else has by now changes nothing.
+// TestSwapTakenOver: an end changes nothing if another owner has the claim.
 func TestSwapTakenOver(t *testing.T) {
 	for _, name := range []string{"redis", "valkey"} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestConformanceOfTopologies(t *testing.T) {
 	}
 }
 
-// overTLS starts a server that speaks nothing else and connects to it.
+// overTLS starts a server that accepts only TLS, and connects to it.
 func overTLS(t *testing.T, user, password string) *redis.Client {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedisTLS)

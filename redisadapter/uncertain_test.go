@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// dangerous claims keys from first on, and declares their point of no return.
+// dangerous claims n keys from first on, and calls MarkIrreversible for them.
 func dangerous(t *testing.T, store *redisadapter.Store, first, n int, lease time.Duration) {
 	t.Helper()
 	reqs, declare := make([]driver.ClaimRequest, n), make([]driver.Renewal, n)
@@ -49,8 +49,8 @@ func finishAll(t *testing.T, store *redisadapter.Store, first, n int, state driv
 	}
 }
 
-// uncertainOf follows the cursors to the end. Every list of uncertain keys of these tests is one
-// over the index, or fails.
+// uncertainOf returns all uncertain keys, from all pages. It fails if a page did not come from the
+// index.
 func uncertainOf(t *testing.T, store *redisadapter.Store,
 	limit int) (found map[driver.ID]redisadapter.Entry) {
 	t.Helper()
@@ -92,8 +92,8 @@ func entriesOf(t *testing.T, b redistest.Backend) (n int64) {
 	return n
 }
 
-// TestIndexIsExact: the index has the keys past their point of no return, and is left by every way
-// to end; a list of it has those that are uncertain.
+// TestIndexIsExact: a key is in the index after its point of no return, until it ends in any way. A
+// list of the index has the uncertain keys.
 func TestIndexIsExact(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const n = 20
@@ -117,7 +117,7 @@ func TestIndexIsExact(t *testing.T) {
 		store.Finish(t.Context(), withResults)
 		finishAll(t, store, 3*n, n, driver.StateFailed)
 		assert.EqualValues(t, 4*n, entriesOf(t, b))
-		for i := range n { // by somebody else, and by Forget
+		for i := range n { // ended by another caller, and by Forget
 			marked := change(4*n+i, driver.StateSucceeded)
 			marked.Token[0] ^= 0xff
 			marked.EffectApplied = true
@@ -152,8 +152,8 @@ func TestIndexIsExact(t *testing.T) {
 	})
 }
 
-// TestIndexOfRecordsFromBefore: a record that was past its point of no return before there was an
-// index is found by the first list, and entered.
+// TestIndexOfRecordsFromBefore: a record may have passed its point of no return before there was an
+// index. The first list finds it and adds it to the index.
 func TestIndexOfRecordsFromBefore(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const n = 60
@@ -162,7 +162,7 @@ func TestIndexOfRecordsFromBefore(t *testing.T) {
 		assert.Zero(t, entriesOf(t, b))
 		_, cluster := b.Client.(*redis.ClusterClient)
 		complete := redisscript.NewIndex(b.Prefix, cluster).Complete()
-		store.Claim(t.Context(), []driver.ClaimRequest{request(10_000)}) // may run again
+		store.Claim(t.Context(), []driver.ClaimRequest{request(10_000)}) // this key may run again
 		for _, opts := range []redisadapter.ListOptions{{Irreversible: true},
 			{States: []driver.State{driver.StateUncertain}}} {
 			must(t, b.Client.Del(t.Context(), complete).Err())
@@ -176,7 +176,7 @@ func TestIndexOfRecordsFromBefore(t *testing.T) {
 	})
 }
 
-// TestIndexOfANewPrefix: there are no records from before, and nobody looks for them.
+// TestIndexOfANewPrefix: there are no earlier records, so no list searches for them.
 func TestIndexOfANewPrefix(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		open(t, b)
@@ -186,8 +186,8 @@ func TestIndexOfANewPrefix(t *testing.T) {
 	})
 }
 
-// TestIndexDropsWhatHasEnded: an entry outlives its record when that expires, or a plain command
-// replaces it. The next list takes it out, and later declarations take out what nobody lists.
+// TestIndexDropsWhatHasEnded: an entry remains when its record expires, or when a plain command
+// replaces it. The next list removes it.
 func TestIndexDropsWhatHasEnded(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const n = 50
@@ -205,7 +205,7 @@ func TestIndexDropsWhatHasEnded(t *testing.T) {
 	})
 }
 
-// TestIndexPrunes: entries of expired records that nobody lists go as others are entered.
+// TestIndexPrunes: new entries remove some entries of expired records, even if nobody lists them.
 func TestIndexPrunes(t *testing.T) {
 	const n = 500
 	b := redistest.Open(t, "redis")
@@ -222,7 +222,7 @@ func TestIndexPrunes(t *testing.T) {
 	assert.LessOrEqual(t, ttl, 122*time.Minute, "the index ends")
 }
 
-// TestIndexOfAPutBackRecord: a reader may have taken the entry out while a plain end stood there.
+// TestIndexOfAPutBackRecord: a list may have removed the entry while a plain end was there.
 func TestIndexOfAPutBackRecord(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)
@@ -242,8 +242,8 @@ func TestIndexOfAPutBackRecord(t *testing.T) {
 	})
 }
 
-// TestIndexRefused: a declaration that cannot be entered is not made, and an end does not fail with
-// the index.
+// TestIndexRefused: if the index cannot be written, a declaration fails and is not made, but an end
+// does not fail.
 func TestIndexRefused(t *testing.T) {
 	b := redistest.Open(t, "redis")
 	store := open(t, b)
@@ -259,7 +259,7 @@ func TestIndexRefused(t *testing.T) {
 	finishAll(t, store, 1, 2, driver.StateSucceeded)
 }
 
-// TestIndexBehindAProxy: one that shards takes scripts for the keys of one slot only.
+// TestIndexBehindAProxy: a proxy that shards accepts only scripts whose keys are in one slot.
 func TestIndexBehindAProxy(t *testing.T) {
 	var refused, entered atomic.Int64
 	fake := redistest.Fake(t, func(args []string) string {
@@ -300,8 +300,8 @@ func TestIndexBehindAProxy(t *testing.T) {
 	assert.True(t, index.BySlot())
 }
 
-// TestIndexWhileASlotMoves: record and index may be on two servers for minutes. Every call about
-// such a key is answered, and every one past its point of no return is listed afterwards.
+// TestIndexWhileASlotMoves: record and index may be on two servers for minutes. Every call for such
+// a key gets an answer. Every key past its point of no return is listed afterwards.
 func TestIndexWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -344,8 +344,8 @@ func TestIndexWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// TestDeclaredWhileASlotMoves: the first declaration of a key whose record is elsewhere than its
-// index.
+// TestDeclaredWhileASlotMoves: a key is declared for the first time while its record and its index
+// are on two servers.
 func TestDeclaredWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -370,7 +370,7 @@ func migrate(t *testing.T, from, to *redis.Client, key string) {
 	must(t, from.Migrate(t.Context(), host, port, key, 0, 5*time.Second).Err())
 }
 
-// TestIndexKeepsWhatBegins: while a slot moves, an entry comes before its danger.
+// TestIndexKeepsWhatBegins: while a slot moves, a key is in the index before it is declared.
 func TestIndexKeepsWhatBegins(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)

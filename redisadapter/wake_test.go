@@ -21,7 +21,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// pubsubs are servers with sharded pub/sub, which miniredis has not.
+// pubsubs runs a test on servers with sharded pub/sub, which miniredis does not have.
 func pubsubs(t *testing.T, test func(t *testing.T, connect func() redis.UniversalClient)) {
 	t.Run("redis", func(t *testing.T) {
 		server := servertest.Private(t, servertest.KindRedis)
@@ -35,8 +35,8 @@ func pubsubs(t *testing.T, test func(t *testing.T, connect func() redis.Universa
 	})
 }
 
-// TestWake: whoever listens in any process hears each end of its key, in both layouts and on every
-// server of a Cluster, and nobody else does.
+// TestWake: a listener in any process hears each end of its key, and no other listener does. That
+// is so in both layouts and on every server of a Cluster.
 func TestWake(t *testing.T) {
 	pubsubs(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		for _, layout := range layouts {
@@ -92,8 +92,8 @@ func openAs(t *testing.T, b redistest.Backend, layout redisadapter.Layout) *redi
 	return store
 }
 
-// TestWakeEndsItsConnections: a second after the last listener there is no connection left, and
-// later listeners get a new one.
+// TestWakeEndsItsConnections: a second after the last listener has left, its connection is closed.
+// Later listeners get a new one.
 func TestWakeEndsItsConnections(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -117,8 +117,8 @@ func TestWakeEndsItsConnections(t *testing.T) {
 	}
 }
 
-// TestWakeAfterACut: a listener whose connection is cut is woken, for what it may have missed. The
-// next one has a new connection.
+// TestWakeAfterACut: when a connection is cut, its listener is woken, because it may have missed an
+// end. The next listener gets a new connection.
 func TestWakeAfterACut(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	admin := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -148,7 +148,7 @@ func TestWakeAfterACut(t *testing.T) {
 	hears(second)
 }
 
-// TestWakeWithoutTheRight: a user without channels gets an error from both, and a Deduper polls.
+// TestWakeWithoutTheRight: without the right to channels both calls fail, and a Deduper polls.
 func TestWakeWithoutTheRight(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	admin := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -176,7 +176,7 @@ func TestWakeWithoutTheRight(t *testing.T) {
 	assert.Equal(t, dedup.Duplicate, (<-got).Outcome)
 }
 
-// TestListenEndsWithItsContext: a server that does not answer holds nobody.
+// TestListenEndsWithItsContext: Listen returns with its context if the server does not answer.
 func TestListenEndsWithItsContext(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	admin := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -192,7 +192,7 @@ func TestListenEndsWithItsContext(t *testing.T) {
 	stop()
 }
 
-// BenchmarkWaiter is how long after an end a waiter of another process has its answer.
+// BenchmarkWaiter measures the time from an end to the answer of a waiter in another process.
 func BenchmarkWaiter(b *testing.B) {
 	for _, name := range []string{"redis", "cluster"} {
 		for _, news := range []bool{true, false} {

@@ -13,8 +13,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestWatchAfterAFailover: a master that has become a replica holds no canary, and need
-// not.
+// TestWatchAfterAFailover: a master that has become a replica needs no canary.
 func TestWatchAfterAFailover(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: server.Addrs,

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestWatchTells: each event once.
+// TestWatchTells: each event is reported once.
 func TestWatchTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		then map[string]string
@@ -84,8 +84,8 @@ func TestWatchTells(t *testing.T) {
 	}
 }
 
-// TestWatchOfAnotherServer: the keys that a server evicted before it took the other's place are
-// not ours; those that it has evicted since are ours.
+// TestWatchOfAnotherServer: another server takes over. Keys that it evicted before do not count.
+// Keys that it has evicted since do.
 func TestWatchOfAnotherServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, evicted, uptime string
@@ -128,8 +128,8 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestWatchBacksOff: a server that is down is asked ever more rarely, and is reported
-// once until it is back.
+// TestWatchBacksOff: a server that is down is asked ever more rarely, and is reported once until it
+// is back.
 func TestWatchBacksOff(t *testing.T) {
 	var asked atomic.Int32
 	var down atomic.Bool
@@ -162,7 +162,7 @@ func TestWatchBacksOff(t *testing.T) {
 	assert.Equal(t, 1, h.count("unreachable"), "findings %v", h.list)
 }
 
-// TestWatchReturns although the server never answers.
+// TestWatchReturns: Watch returns with its context, although the server never answers.
 func TestWatchReturns(t *testing.T) {
 	var hang atomic.Bool
 	arrived := make(chan struct{}, 100)

@@ -14,11 +14,11 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// hidden is a wrapper that passes nothing on but what a Store must have.
+// hidden is a wrapper that hides all optional interfaces of its store.
 type hidden struct{ dedup.Store }
 
-// TestWindowOfTheStoreCounts: a Deduper with another window than its store's ran the effect of
-// every delivery, 20 of 20, for none of them could be recorded.
+// TestWindowOfTheStoreCounts: a Deduper with another window than its store's used to run the effect
+// of every delivery, because no end could be recorded.
 func TestWindowOfTheStoreCounts(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -63,7 +63,7 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 	})
 }
 
-// wantWindow insists on a refusal that says once, and for certain, that the window is wrong.
+// wantWindow insists on an InputError about the window that says so once, and is not ErrUnknown.
 func wantWindow(t *testing.T, err error, wrong bool) {
 	t.Helper()
 	if !wrong {
@@ -78,8 +78,8 @@ func wantWindow(t *testing.T, err error, wrong bool) {
 	assert.False(t, dedup.OutcomeUnknown(err) || dedup.CanRetry(err) || dedup.CanAck(err))
 }
 
-// TestClaimIsRefusedForWhatItsEndWouldBe: a layout that keeps neither results nor fingerprints
-// refuses who may bring some, and not the record of an effect that has happened.
+// TestClaimIsRefusedForWhatItsEndWouldBe: a layout without results and fingerprints refuses a claim
+// that may bring some. It does not refuse the record of an effect that has happened.
 func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -121,7 +121,7 @@ func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
 	})
 }
 
-// TestMovingRefusesTwoWindows: no end could satisfy both stores.
+// TestMovingRefusesTwoWindows: no end could have the windows of both stores.
 func TestMovingRefusesTwoWindows(t *testing.T) {
 	client := redistest.Open(t, redistest.Backends[0]).Client
 	open := func(prefix string, window time.Duration) *redisadapter.Store {

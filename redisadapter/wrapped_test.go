@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestWrapperIsAgreed prevents a consumer that claims each key here from running next to one
-// that claims keys through a wrapper, or through another wrapper.
+// TestWrapperIsAgreed: a consumer that uses keys directly must not run next to one that uses them
+// through a wrapper, nor must consumers with different wrappers.
 func TestWrapperIsAgreed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		forgetLayout(t, b)
@@ -34,7 +34,7 @@ func TestWrapperIsAgreed(t *testing.T) {
 	})
 }
 
-// TestWrappedIsWithheld prevents the use of a store past the one that wraps it.
+// TestWrappedIsWithheld: a store with WrappedBy works only after OpenFor with the same name.
 func TestWrappedIsWithheld(t *testing.T) {
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestOpenForNeedsWrappedBy(t *testing.T) {
 	wantOutcome(t, store, 1, dedup.Acquired)
 }
 
-// TestWrapperHasAPlainName prevents a name that writes more lines into the record of the layout.
+// TestWrapperHasAPlainName: the name must not add lines to the record of the layout.
 func TestWrapperHasAPlainName(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	for _, name := range []string{"a b", "shell\nlayout full", strings.Repeat("x", 65)} {

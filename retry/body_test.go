@@ -86,7 +86,7 @@ func TestPostWithoutBody(t *testing.T) {
 	})
 }
 
-// A body that cannot be sent again is not read into memory: it is streamed.
+// A body that cannot be sent again is streamed, and not read into memory.
 func TestUnkeyedBodyIsNotRead(t *testing.T) {
 	r, w := io.Pipe()
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {
@@ -124,7 +124,7 @@ func TestBodiesThatFail(t *testing.T) {
 	})
 }
 
-// The body of 101 Switching Protocols can be written to, and is the caller's until it is closed.
+// The body of 101 Switching Protocols can be written to. The caller has it until it closes it.
 func TestUpgradedConnection(t *testing.T) {
 	conn := &duplex{}
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {

@@ -22,7 +22,7 @@ type breaker struct {
 	limit     int
 	delay     time.Duration
 	failures  int // in a row
-	permits   int // that are out
+	permits   int // not returned yet
 	successes int
 	opened    time.Time // zero: closed
 	probing   bool
@@ -59,7 +59,7 @@ func (b *breaker) record(ok bool) {
 	}
 }
 
-// releasing is a breaker that takes a permit back without a verdict.
+// releasing is a breaker that can take a permit back without a success or a failure.
 type releasing struct{ *breaker }
 
 func (r releasing) ReleasePermit() {
@@ -135,7 +135,7 @@ func TestWhatABreakerIsTold(t *testing.T) {
 	}
 }
 
-// A half-open breaker whose probe was canceled must get its permit back.
+// When the probe of a half-open breaker is canceled, its permit must be returned.
 func TestCancelledProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plain := &breaker{limit: 1}
@@ -166,7 +166,7 @@ func TestCancelledProbe(t *testing.T) {
 	})
 }
 
-// A request that is not sent closes its body and pays nothing in.
+// A request that is not sent closes its body and deposits nothing.
 func TestRefusedRequest(t *testing.T) {
 	b := &breaker{limit: 1, delay: time.Hour, opened: time.Now()}
 	budget, err := retry.NewBudget(retry.BudgetConfig{})

@@ -39,7 +39,7 @@ func TestBudgetKeepsNoMoreThanMost(t *testing.T) {
 	assert.EqualValues(t, 4, b.Tokens())
 }
 
-// Of n requests no more than Floor + Ratio*n are sent again, from however many goroutines.
+// Of n requests at most Floor + Ratio*n are repeated, however many goroutines send them.
 func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	b, err := retry.NewBudget(retry.BudgetConfig{Ratio: 0.1, Floor: 3, Most: 1e6})
 	require.NoError(t, err)
@@ -62,8 +62,8 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	assert.Less(t, b.Tokens(), 1.0)
 }
 
-// A total outage costs the other side a tenth more calls, where attempts alone would cost three
-// times as many.
+// In a total outage the server gets a tenth more calls. Without a budget it would get three times
+// as many.
 func TestOutageAddsATenth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, row := range []struct {
@@ -114,7 +114,7 @@ func TestBadBudgets(t *testing.T) {
 	}
 }
 
-// A transport has a budget also if nobody gives it one, and a request pays in once, however often
+// A transport without a configured budget has one, too. A request makes one deposit, however often
 // it is sent.
 func TestTransportsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTransportsBudget(t *testing.T) {
 	})
 }
 
-// A token that was taken for what is not sent after all goes back.
+// The token for a repeat that is not sent after all is returned.
 func TestTokensOfWhatIsNotSent(t *testing.T) {
 	for _, name := range []string{"breaker before a retry", "breaker before a hedge",
 		"caller goes, transport", "caller goes, Do", "body gone"} {

@@ -78,7 +78,7 @@ func TestBadTransports(t *testing.T) {
 	assert.True(t, idle.closed, "CloseIdleConnections does not reach the base")
 }
 
-// A callback that panics leaves nothing open.
+// When a callback panics, no response stays open.
 func TestPanicOfACallback(t *testing.T) {
 	boom := func(*http.Request) bool { panic("boom") }
 	for name, cfg := range map[string]retry.TransportConfig{

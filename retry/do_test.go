@@ -156,7 +156,7 @@ func TestAfterIsTheLeastWait(t *testing.T) {
 	})
 }
 
-// Each attempt has its part of the time that is left, so the last one has some too.
+// Each attempt gets its share of the time that is left, so the last one has some, too.
 func TestTimeoutsShrinkInward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const none = time.Nanosecond
@@ -308,7 +308,7 @@ func TestReasonsHaveWords(t *testing.T) {
 	assert.Equal(t, "decorrelated", retry.Decorrelated.String())
 }
 
-// Decorrelated jitter grows from the wait before, which Do has to hand on.
+// Decorrelated jitter grows from the previous wait, which Do has to pass on.
 func TestDecorrelatedWaitsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var longest time.Duration
@@ -322,7 +322,7 @@ func TestDecorrelatedWaitsGrow(t *testing.T) {
 	})
 }
 
-// A call that wakes too late from a wait does not begin an attempt that has no time.
+// A call that wakes too late from a wait starts no attempt, because it would have no time.
 func TestLateAwakening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(9, errNetwork)

@@ -43,7 +43,7 @@ func ExamplePermanent() {
 	// Output: no such account
 }
 
-// A POST is repeated, because it has a key; the server has its effect once.
+// A POST is repeated, because it has a key. The server has its effect once.
 func ExampleTransport() {
 	var mu sync.Mutex
 	charges := make(map[string]bool)
@@ -80,7 +80,7 @@ func ExampleTransport() {
 	// Output: charged <nil> 1
 }
 
-// One budget for all who call a service: of 100 requests in an outage, 10 + 3 are repeated.
+// All callers of a service share one budget: of 100 requests in an outage, 10 + 3 are repeated.
 func ExampleBudget() {
 	budget, err := retry.NewBudget(retry.BudgetConfig{})
 	if err != nil {
@@ -100,7 +100,7 @@ func ExampleBudget() {
 	// Output: 113 calls
 }
 
-// A service in the middle passes on whether somebody above it retries.
+// A service in the middle passes on whether a layer above it retries.
 func ExampleHandler() {
 	h := retry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println("may retry:", retry.Allowed(r.Context()))

@@ -18,20 +18,20 @@ import (
 
 var errChanged = errors.New("somebody else has changed it")
 
-// update reads a document, changes it and writes it back under the condition that nobody else has
-// written since (RFC 9110, 13.1.1). A 412 is read again, a few times. PUT is idempotent, so the
-// transport may repeat it; a repeat whose first send was done meets its own new ETag, and is a 412
-// too: change must see what it has done already.
+// update reads a document, changes it and writes it back, if nobody has written it since (RFC 9110,
+// 13.1.1). After a 412 it reads again, a few times. PUT is idempotent, so the transport may repeat
+// it. If the first send succeeded, the repeat finds a new ETag and also gets a 412. So change must
+// recognize what it has already done.
 func update(ctx context.Context, client *http.Client, url string,
 	change func(string) string) error {
 	policy := retry.Policy{
 		Attempts: 5,
 		Backoff:  retry.Backoff{Base: 10 * time.Millisecond, Cap: time.Second},
-		// the rest is the transport's
+		// the transport retries everything else
 		Retryable: func(err error) bool { return errors.Is(err, errChanged) },
 	}
 	_, err := retry.Do(ctx, policy, func(context.Context, int) (struct{}, error) {
-		// The context of Do, not the attempt's: that forbids the transport to repeat.
+		// This is the context of Do. That of the attempt would forbid the transport to repeat.
 		old, etag, err := read(ctx, client, url)
 		if err != nil {
 			return struct{}{}, err

@@ -22,8 +22,8 @@ func hedged(t *testing.T, base http.RoundTripper, cfg retry.TransportConfig) *re
 	return transport(t, base, cfg)
 }
 
-// The second copy answers, the first is canceled and its body closed, and no goroutine stays:
-// otherwise the bubble would not end.
+// The second copy answers. The first is canceled and its body is closed. No goroutine stays, or the
+// bubble would not end.
 func TestHedgeWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, answer(200, "slow")),
@@ -144,8 +144,8 @@ func TestWhatIsHedged(t *testing.T) {
 	}
 }
 
-// A keyed hedge meets its own first copy at the server: the 409 does not win, and what the first
-// copy brings counts.
+// A hedge with a key finds its own first copy in flight at the server. That 409 does not win, and
+// the answer to the first copy counts.
 func TestHedgeThatMeetsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Second, answer(201, "charged")),
@@ -190,7 +190,7 @@ func TestBothCopiesFail(t *testing.T) {
 	})
 }
 
-// A failure before it is time for a hedge is an ordinary failure; each attempt may have a hedge.
+// A failure before a hedge is due is an ordinary failure. Each attempt may have a hedge.
 func TestHedgesAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{broken, slow(time.Hour, broken), slow(time.Hour, broken),
@@ -221,7 +221,7 @@ func TestHedgesEndWithTheCaller(t *testing.T) {
 	})
 }
 
-// A hedge that panics, or whose base ends the goroutine, is not lost in silence and hangs nobody.
+// The panic of a hedge reaches the caller, and the first copy is canceled.
 func TestHedgePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{
@@ -238,7 +238,7 @@ func TestHedgePanics(t *testing.T) {
 	})
 }
 
-// Two answers at the same moment: one is the caller's, the other is closed.
+// Two answers arrive at the same moment: the caller gets one, and the other is closed.
 func TestPhotoFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 300 {
@@ -253,7 +253,7 @@ func TestPhotoFinish(t *testing.T) {
 	})
 }
 
-// A hedge has what is left of its attempt's time.
+// A hedge gets the rest of its attempt's time.
 func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, broken)}}
@@ -267,7 +267,7 @@ func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
 	})
 }
 
-// A callback that panics leaves nothing behind: no permit, no copy on its way, no body.
+// When a callback panics, no permit, no running copy and no open body is left.
 func TestCallbackPanicsBesideAHedge(t *testing.T) {
 	boom := func(retry.Event) { panic("boom") }
 	for _, row := range []struct {
@@ -330,7 +330,7 @@ func panics(t *testing.T, cfg retry.TransportConfig, releases bool, failures, su
 	}
 }
 
-// The copy that lost to an error proves nothing about its service.
+// If an error wins, the copy that was canceled says nothing about the service.
 func TestLoserOfAnError(t *testing.T) {
 	final := func(*http.Request) (*http.Response, error) { return nil, retry.Permanent(errNetwork) }
 	for name, row := range map[string]struct {

@@ -19,10 +19,10 @@ import (
 
 var errNetwork = errors.New("connection reset by peer")
 
-// step is what the other side does with one request.
+// step is the server's reaction to one request.
 type step func(*http.Request) (*http.Response, error)
 
-// seen is one request as the other side saw it.
+// seen is one request as the server saw it.
 type seen struct {
 	at      time.Time
 	key     string
@@ -32,8 +32,8 @@ type seen struct {
 	request *http.Request
 }
 
-// script is a base that takes one step for each request, and the last for all that follow. It reads
-// and closes bodies as a RoundTripper must, and counts the responses that are still open.
+// script is a base that takes the next of its steps for each request, and repeats the last one. It
+// reads and closes bodies as a RoundTripper must, and counts the responses that are still open.
 type script struct {
 	mu    sync.Mutex
 	steps []step
@@ -71,7 +71,7 @@ func (s *script) requests() []seen {
 	return append([]seen(nil), s.seen...)
 }
 
-// counted is a body that is counted until it is closed.
+// counted is a body that counts as open until it is closed.
 type counted struct {
 	io.ReadCloser
 	open *atomic.Int64
@@ -83,7 +83,7 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// answer is a response; header has names and values in turn.
+// answer returns a response. header has names and values in turn.
 func answer(status int, body string, header ...string) step {
 	return func(*http.Request) (*http.Response, error) {
 		h := make(http.Header)
@@ -99,7 +99,7 @@ func answer(status int, body string, header ...string) step {
 
 func broken(*http.Request) (*http.Response, error) { return nil, errNetwork }
 
-// slow waits for d, or the end of the request, before do.
+// slow waits for d, or until the request ends, and then calls do.
 func slow(d time.Duration, do step) step {
 	return func(req *http.Request) (*http.Response, error) {
 		select {

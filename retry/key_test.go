@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// One operation has one key over all its attempts, and the next operation another.
+// All attempts of one operation have one key. The next operation has another key.
 func TestGeneratedKeyStaysTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{broken, answer(503, ""), answer(201, ""), answer(503, ""),
@@ -106,7 +106,7 @@ func TestKeyErrors(t *testing.T) {
 	}
 }
 
-// An http.Client calls RoundTrip for each hop. The hops are one operation.
+// An http.Client calls RoundTrip for each hop. All hops are one operation and have one key.
 func TestRedirectsKeepTheKey(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
@@ -172,7 +172,7 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 	assert.Equal(t, `GET /end "mine" `, hops[1])
 }
 
-// Code that writes into the map of a header may spell the name as HTTP/2 does: it is still a key.
+// A header map may have the key under the lower-case name of HTTP/2. It is still the key.
 func TestKeyByAnotherSpelling(t *testing.T) {
 	for value, want := range map[string]string{`"mine"`: `"mine"`, "": `"order-7"`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestKeyByAnotherSpelling(t *testing.T) {
 	}
 }
 
-// A signal is one in any spelling, too.
+// The signal header also counts in any spelling.
 func TestSignalByAnotherSpelling(t *testing.T) {
 	base := &script{steps: []step{answer(503, "")}}
 	req := request(t, "GET", "")
@@ -211,7 +211,7 @@ func TestSignalByAnotherSpelling(t *testing.T) {
 	assert.Len(t, sent[0].request.Header, 1)
 }
 
-// A base that does not say which request it answers breaks no redirect's key.
+// A redirect keeps its key even if the base's response does not name its request.
 func TestRedirectWithoutRequest(t *testing.T) {
 	hop := 0
 	base := &script{}

@@ -23,10 +23,10 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// wire carries requests to a handler and loses some: on the way there, or, worse, on the way back.
+// wire carries requests to a handler. It loses some of them, and some of the answers.
 type wire struct {
 	to          http.Handler
-	there, back float64       // what is lost, of 1
+	there, back float64       // the share that is lost, from 0 to 1
 	delay       time.Duration // at most, each way
 
 	sent, lost atomic.Int64
@@ -68,9 +68,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// The two halves fit. The wire loses a third of all messages, the handler is sometimes slower than
-// an attempt, and there are hedges. Each of 500 payments is made once, and each client gets the
-// answer of its own.
+// The transport and the handler work together. The wire loses a third of all messages, the handler
+// is sometimes slower than an attempt, and there are hedges. Each of 500 payments is made once, and
+// each client gets the answer to its own.
 func TestEachPaymentOnceOverABadWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(10_000),

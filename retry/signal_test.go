@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// layer is a server that calls the next with a transport of three attempts and passes its answer
-// on.
+// layer is a server that calls the next server with a transport of three attempts, and passes its
+// answer on.
 func layer(t *testing.T, next string, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	client := quick(t)
@@ -37,7 +37,7 @@ func layer(t *testing.T, next string, wrap func(http.Handler) http.Handler) *htt
 	return srv
 }
 
-// quick waits so short that real time does not matter.
+// quick returns a client whose waits are so short that real time does not matter.
 func quick(t *testing.T) *http.Client {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(base.CloseIdleConnections)
@@ -46,8 +46,8 @@ func quick(t *testing.T) *http.Client {
 	})}
 }
 
-// Four clients of three attempts in a row: 81 calls of the last server if nobody tells the next, 3
-// if the outermost does.
+// Four clients in a row have three attempts each. The last server gets 81 calls if the signal is
+// ignored, and 3 if only the outermost client retries.
 func TestFourLayersDoNotMultiply(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -111,7 +111,7 @@ func TestWhoCarriesTheSignal(t *testing.T) {
 	}
 }
 
-// A proxy hands on the header of what came in: it says the same as the context.
+// A proxy forwards the signal header of its request, which means the same as the context.
 func TestForwardedSignal(t *testing.T) {
 	base := &script{steps: []step{answer(503, "")}}
 	for value, want := range map[string]int{"1": 1, "0": 3} {

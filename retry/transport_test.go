@@ -41,7 +41,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Without a key a server that gets a request again may run its effect again.
+// Without a key a server may run the effect of a repeated request again.
 func TestWhatMayBeRepeated(t *testing.T) {
 	key := []string{retry.KeyHeader, `"k"`}
 	for _, row := range []struct {
@@ -153,7 +153,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	})
 }
 
-// A Retry-After that nobody can wait for ends the attempts at once, with the response.
+// If Retry-After is longer than the call may take, the attempts end at once with the response.
 func TestRetryAfterTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, row := range []struct {
@@ -187,7 +187,7 @@ func TestRetryAfterTooLate(t *testing.T) {
 	})
 }
 
-// The timeout of an attempt ends when the header is there: a body may take longer.
+// An attempt's timeout counts only until the header arrives. The body may take longer.
 func TestAttemptTimeoutIsForTheHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := func(req *http.Request) (*http.Response, error) {
@@ -231,7 +231,7 @@ func TestTimeoutsLookLikeTimeouts(t *testing.T) {
 	})
 }
 
-// do is a GET that gets no response.
+// do sends a GET that gets no response.
 func do(t *testing.T, client *http.Client) error {
 	resp, err := client.Do(request(t, "GET", ""))
 	if !assert.Error(t, err) {
@@ -335,8 +335,8 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// An answer and the end of its attempt at the same moment: either is fine, but an answer that is
-// returned can be read.
+// An answer arrives at the moment when its attempt ends. It may be returned or not, but if it is
+// returned, its body can be read.
 func TestAnswerAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		returned, repeated := 0, 0

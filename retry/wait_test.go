@@ -21,7 +21,7 @@ const (
 	inFlight = `{"type":"https://example.com/problems#in-flight"}`
 )
 
-// A request in flight with the same key is our own, or a copy of it. The client waits for its
+// A request in flight with the same key is our own, or a copy of ours. The client waits for its
 // answer, which costs only time.
 func TestConflictInFlightIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWhichConflictsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A server that says "in flight" forever does not hold its client forever.
+// A server that always says "in flight" does not hold its client forever.
 func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []time.Duration{0, 10 * time.Second} {
@@ -111,7 +111,7 @@ func TestWaitIsBounded(t *testing.T) {
 	})
 }
 
-// After a wait the attempts that failed still count.
+// After a wait, the earlier failed attempts still count.
 func TestWaitsBetweenFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := answer(409, inFlight, "Content-Type", problem)
@@ -150,7 +150,7 @@ func TestStatusesDecides(t *testing.T) {
 	}
 }
 
-// Without a time to come back a wait is Base at least, however the jitter falls.
+// Without a Retry-After a wait takes at least Base, whatever the jitter.
 func TestWaitIsNotBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, b := range []retry.Backoff{{Base: 300 * time.Millisecond},
@@ -176,7 +176,7 @@ func TestWaitIsNotBusy(t *testing.T) {
 	})
 }
 
-// A stored answer is the same every time: also a 5xx is final when it was replayed.
+// A stored answer does not change, so a replayed 5xx is final, too.
 func TestReplayedAnswerIsFinal(t *testing.T) {
 	base := &script{steps: []step{answer(500, "kept", "Idempotent-Replayed", "true")}}
 	resp, err := transport(t, base,
@@ -219,8 +219,8 @@ func TestSharesAfterAWait(t *testing.T) {
 	})
 }
 
-// An uncertain key is asked about again when its server says, and no more often than MaxWait
-// allows: an operator may take a day.
+// For an uncertain key the client asks again when the server says so, and only until MaxWait is
+// over: an operator may take a day.
 func TestUncertainIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unknown := answer(409, `{"type":"https://x#uncertain"}`, "Content-Type", problem,
@@ -246,8 +246,8 @@ func TestUncertainIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Below a layer that retries, failures are returned, and answers in flight are waited for. The
-// layer above waits in the meantime, so that one asks at a time.
+// If a layer above retries, the transport returns failures, but waits for answers in flight. The
+// layer above waits meanwhile, so only one of them asks at a time.
 func TestWaitsUnderNoRetry(t *testing.T) {
 	busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
 	for _, row := range []struct {
@@ -295,13 +295,13 @@ func TestWaitsUnderNoRetry(t *testing.T) {
 	}
 }
 
-// trickle is a body that never comes.
+// trickle is a body whose data never arrives.
 type trickle struct{ ctx context.Context }
 
 func (b trickle) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, context.Cause(b.ctx) }
 func (b trickle) Close() error             { return nil }
 
-// A conflict whose text does not come holds nobody: it is an attempt that timed out.
+// If the body of a conflict does not arrive, the attempt ends by its timeout.
 func TestConflictThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		half := func(req *http.Request) (*http.Response, error) {
@@ -325,8 +325,8 @@ func TestConflictThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// Layers that pass a conflict on, as proxies do, wait no longer and ask no more often than one of
-// them would.
+// Layers that pass a conflict on, as proxies do, wait together no longer than one of them would,
+// and ask no more often.
 func TestLayersWaitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem,
@@ -346,8 +346,8 @@ func TestLayersWaitOnce(t *testing.T) {
 	})
 }
 
-// When a layer below has waited in vain, the call does not ask once more in the moment that is
-// left: that layer would wait as long again.
+// A layer below has waited in vain. In the little time that is left, the call does not ask again,
+// because that layer would wait again for as long.
 func TestNoWaitAfterAWaitBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := func(req *http.Request) (*http.Response, error) {

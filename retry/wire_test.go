@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// count is the number of connections that a server was asked for.
+// count counts the connections to a server.
 func count(srv *httptest.Server) *atomic.Int64 {
 	var n atomic.Int64
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -27,7 +27,7 @@ func count(srv *httptest.Server) *atomic.Int64 {
 	return &n
 }
 
-// An answer that is not returned is read to its end, so that the next attempt has its connection.
+// An answer that is not returned is read to its end, so the next attempt uses the same connection.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	var calls atomic.Int64
 	srv := httptest.NewUnstartedServer(
@@ -52,8 +52,8 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	assert.EqualValues(t, 1, conns.Load())
 }
 
-// Over HTTP/1 and HTTP/2: a keyed POST whose first connection is cut after the effect comes back
-// with the same key and body.
+// The first connection of a POST with a key is cut after the effect. It is repeated with the same
+// key and body, over HTTP/1 and HTTP/2.
 func TestCutConnections(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		var keys [2]string
@@ -87,8 +87,8 @@ func TestCutConnections(t *testing.T) {
 	}
 }
 
-// The body of a large answer can be read for as long as it takes, and the server notices when the
-// client closes it early.
+// The body of a large answer can be read for any length of time. If the client closes it early, the
+// server notices.
 func TestBodyIsTheCallers(t *testing.T) {
 	gone := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

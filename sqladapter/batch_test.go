@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// parseUUID turns uuidText back into bytes, to play PostgreSQL.
+// parseUUID turns uuidText back into bytes, as PostgreSQL does.
 func parseUUID(t *testing.T, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
@@ -28,7 +28,7 @@ func arrayItems(array any) []string {
 	return strings.Split(strings.Trim(array.(string), "{}"), ",")
 }
 
-// insertedMany answers a batch INSERT: every id that keep accepts was absent.
+// insertedMany answers a batch INSERT as if all ids that keep accepts were absent.
 func insertedMany(t *testing.T, keep func(id driver.ID) bool) func(args []any) [][]sqldriver.Value {
 	return func(args []any) [][]sqldriver.Value {
 		var rows [][]sqldriver.Value
@@ -107,8 +107,8 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestMarkBatchTxSQLite: one statement for all keys, in ascending order, and one for those that
-// were there.
+// TestMarkBatchTxSQLite: one statement inserts all keys, in ascending order. Another one loads
+// those that existed.
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
@@ -128,7 +128,7 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 	assert.Equal(t, second, s.Args[1][0].([]byte), "it asks")
 }
 
-// TestFingerprintsOfSQLite: they stand in the order of the ids, and zeros where there is none.
+// TestFingerprintsOfSQLite: they are in the order of the ids. A missing one is all zeros.
 func TestFingerprintsOfSQLite(t *testing.T) {
 	es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}, fingerprint: driver.Fingerprint{7}}}
 	want := make([]byte, 34)

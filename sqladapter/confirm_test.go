@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Confirm answers by the state of the mark, and never commits.
+// Confirm returns a status for each state of the mark, and never commits.
 func TestConfirm(t *testing.T) {
 	m := newMarks(t, SQLite)
 	e, err := m.entry(testKey, nil)
@@ -70,7 +70,7 @@ func TestConfirmRefuses(t *testing.T) {
 		"made by hand": {"mark", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired})
 		}},
-		// Prevents: "not committed" about a key that nobody has marked, whose owner has.
+		// Prevents: "not committed" for a key that is not the key of the Mark.
 		"another key": {"mark", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "k", mine)
 		}},

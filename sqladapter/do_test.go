@@ -18,18 +18,18 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// firstTime is a transaction that finds nothing, as often as it is run.
+// firstTime is a transaction that finds no mark, run times times.
 func firstTime(m *Ledger, times int) []Step {
 	return slices.Repeat([]Step{{Query: insertText(m), Rows: inserted}}, times)
 }
 
-// marked is a transaction that finds somebody's mark.
+// marked is a transaction that finds the mark of another transaction.
 func marked(m *Ledger) []Step {
 	return []Step{{Query: insertText(m)}, {Query: loadText(m), Rows: stored(driver.Fingerprint{})}}
 }
 
-// afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. The
-// mark that it finds must not pass for its own: it would run the effect again.
+// afterOurOwn is a transaction that has committed, but whose reply to COMMIT is lost, and the next
+// one, which finds the mark of the first. It must not run the effect again.
 func afterOurOwn(m *Ledger) []Step {
 	var row []sqldriver.Value
 	return []Step{
@@ -46,11 +46,11 @@ func afterOurOwn(m *Ledger) []Step {
 
 func nothing(context.Context, *sql.Tx) error { return nil }
 
-// How often Do runs the whole of a transaction, what it commits, and what it answers.
+// TestDo counts how often Do runs the transaction and what it commits, and checks its answer.
 func TestDo(t *testing.T) {
 	m := newMarks(t, SQLite)
 	domain := errors.New("no such account")
-	lost := safeError(true) // as pgx says of a lost COMMIT
+	lost := safeError(true) // the error of pgx for a lost COMMIT
 	tests := map[string]struct {
 		steps           []Step
 		begins, commits []error
@@ -133,7 +133,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// A panic of the effect passes through, and nothing is committed.
+// A panic of the effect reaches the caller, and nothing is committed.
 func TestDoPanics(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, firstTime(m, 1)...)
@@ -147,7 +147,7 @@ func TestDoPanics(t *testing.T) {
 	t.Errorf("Do returned %v", err)
 }
 
-// The caller's end rolls back until COMMIT is sent, and does not break COMMIT off.
+// When the caller's context ends before COMMIT is sent, Do rolls back. Later it waits for COMMIT.
 func TestDoIsCancelled(t *testing.T) {
 	m := newMarks(t, SQLite)
 	why := errors.New("the partition is gone")
@@ -245,7 +245,7 @@ func TestDoBatch(t *testing.T) {
 	})
 }
 
-// A batch of duplicates has no effect to run, and nothing to commit.
+// A batch of duplicates runs no effect and commits nothing.
 func TestDoBatchOfDuplicates(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, marked(m)...)

@@ -16,13 +16,13 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// sqliteError is how modernc's SQLite tells a result code.
+// sqliteError is shaped like the error of modernc's SQLite, with a result code.
 type sqliteError int
 
 func (e sqliteError) Error() string { return fmt.Sprintf("sqlite says %d", int(e)) }
 func (e sqliteError) Code() int     { return int(e) }
 
-// safeError is how pgx says that nothing was sent, and sometimes is wrong about it.
+// safeError is shaped like an error of pgx: it says whether nothing was sent, and may be wrong.
 type safeError bool
 
 func (e safeError) Error() string     { return "conn closed" }
@@ -61,7 +61,7 @@ func TestRetryable(t *testing.T) {
 		{safeError(true), true},
 		{safeError(false), false},
 		{context.Canceled, false},
-		// A deadline also calls itself a network timeout.
+		// A deadline also has the methods of a network timeout.
 		{context.DeadlineExceeded, false},
 		{dedup.ErrMismatch, false},
 		{dedup.ErrInFlight, true},

@@ -85,7 +85,7 @@ func TestNewFence(t *testing.T) {
 	}
 }
 
-// TestFenceRefuses: before any statement, naming the field.
+// TestFenceRefuses: bad input is refused before any statement, and the error names the field.
 func TestFenceRefuses(t *testing.T) {
 	f := newFence(t, Postgres)
 	good := Span{orders(1), 10, 20}
@@ -147,7 +147,7 @@ func TestFenceRefuses(t *testing.T) {
 	}
 }
 
-// found plays what the database had stored before; a negative number stands for none.
+// played advances with what the database had stored. -1 stands for the beginning, -2 for no row.
 func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *Script) {
 	t.Helper()
 	order, err := inOrder(spans)
@@ -206,7 +206,7 @@ func equal(a, b []any) bool {
 	return true
 }
 
-// TestAdvanceBatch: sorted by position on their way, and answered in the order of the question.
+// TestAdvanceBatch: the statement has the spans sorted by position. The answers keep their order.
 func TestAdvanceBatch(t *testing.T) {
 	spans := []Span{{orders(9), 90, 99}, {orders(1), 10, 19}, {Position{"NULL", "x", 5}, 50, 59},
 		{orders(4), 40, 49}}
@@ -225,7 +225,7 @@ func TestAdvanceBatch(t *testing.T) {
 	assert.Empty(t, found, "an empty batch")
 }
 
-// TestAdvanceFails: nothing is made up when a statement, its rows or their end fail.
+// TestAdvanceFails: if a statement, its rows or their end fail, no Advance is returned.
 func TestAdvanceFails(t *testing.T) {
 	f := newFence(t, MySQL)
 	both := f.statements.advance("billing", []Span{{orders(1), 10, 20}})
@@ -255,7 +255,7 @@ func TestAdvanceFails(t *testing.T) {
 	assert.True(t, Retryable(err), "a lock timeout")
 }
 
-// TestFenceDo: the effect runs from where the fence was, in the transaction that has moved it.
+// TestFenceDo: the effect starts at the fence's old place, in the transaction that moves the fence.
 func TestFenceDo(t *testing.T) {
 	f := newFence(t, Postgres)
 	move := f.statements.advance("billing", []Span{{orders(1), 10, 20}})[0].text
@@ -298,7 +298,7 @@ func TestFenceDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, tt.steps...)
 			s.Commits = tt.commits
-			db.SetMaxOpenConns(1) // what is not in the transaction waits for it
+			db.SetMaxOpenConns(1) // a statement outside of the transaction would wait for it
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			var starts []int64

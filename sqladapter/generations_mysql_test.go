@@ -37,9 +37,9 @@ func TestGoldenMySQLGenerations(t *testing.T) {
 	wantGolden(t, "mysql_generations", parts)
 }
 
-// TestTurnNames: they differ and fit, and the open table comes before all others that marks
-// touch, whatever the length of the table's own name. Before RENAME has its lock it has none
-// that a mark could wait for.
+// TestTurnNames: the names differ and fit, whatever the length of the table's own name. The open
+// table sorts before all others that marks use. So RENAME waits for its lock first, and until then
+// holds no lock that a mark could wait for.
 func TestTurnNames(t *testing.T) {
 	for n := 1; n <= 63; n++ {
 		m := newMySQLTurns(t, "", strings.Repeat("t", n))
@@ -57,8 +57,8 @@ func TestTurnNames(t *testing.T) {
 	}
 }
 
-// TestMySQLEarlier: of a batch that is not all new, the sealed table is asked for all, and the
-// open one for the rest only: what it lacks must not be read there with a lock.
+// TestMySQLEarlier: for a batch with known keys the sealed table is asked for all keys, and the
+// open one for the rest. A locking read of a key that the open table does not have locks a gap.
 func TestMySQLEarlier(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	g := newNameCycle(m.table)
@@ -85,8 +85,8 @@ func TestMySQLEarlier(t *testing.T) {
 	}
 }
 
-// TestRotateMySQL: the steps from each stage that a generation, or a rotator that has died, can
-// have left.
+// TestRotateMySQL: the steps from each stage in which a rotation can be, also one whose process has
+// died.
 func TestRotateMySQL(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	g := newNameCycle(m.table)

@@ -35,12 +35,12 @@ func TestGoldenGenerations(t *testing.T) {
 	wantGolden(t, "postgres_generations", parts)
 }
 
-// number answers with one.
+// number answers with one row that has n.
 func number(n int64) func([]any) [][]driver.Value {
 	return func([]any) [][]driver.Value { return [][]driver.Value{{n}} }
 }
 
-// generationStep is a mark in a generation that meets err, or is the first.
+// generationStep marks a key in generation n. It fails with err, or is the first.
 func generationStep(m *Ledger, n int64, err error) Step {
 	e, _ := m.entry(testKey, nil)
 	return Step{Query: m.generations.at(n).insert(make([]entry, 1), 0).text, Err: err,
@@ -49,7 +49,7 @@ func generationStep(m *Ledger, n int64, err error) Step {
 		}}
 }
 
-// TestLearnsOfRotations: a transaction fails, and the next asks for the generation.
+// TestLearnsOfRotations: after a transaction has failed, the next one reads the generation again.
 func TestLearnsOfRotations(t *testing.T) {
 	m := newGenerations(t, "marks")
 	gone := codeError("42P01")
@@ -61,7 +61,7 @@ func TestLearnsOfRotations(t *testing.T) {
 		read(3), generationStep(m, 3, gone), // a snapshot from before the rotation
 		read(5), generationStep(m, 5, nil),
 		generationStep(m, 5, nil),
-		generationStep(m, 5, codeError("23514")), // another error says nothing
+		generationStep(m, 5, codeError("23514")), // another error does not make it read again
 		generationStep(m, 5, nil),
 	)
 	for i, want := range []error{nil, nil, gone, gone, nil, nil, codeError("23514"), nil} {
@@ -73,15 +73,15 @@ func TestLearnsOfRotations(t *testing.T) {
 		assert.Equal(t, errors.Is(want, gone), Retryable(err), "mark %d: %v", i+1, mark.Outcome)
 		_ = tx.Rollback()
 	}
-	// A slow transaction's number does not take the others back.
+	// A slow transaction that learns an older generation does not replace the newer one.
 	assert.EqualValues(t, 4, m.generations.learn(4).generation,
 		"an older generation has replaced a newer one")
 	assert.EqualValues(t, 5, m.generations.known.Load().generation,
 		"an older generation has replaced a newer one")
 }
 
-// TestOldSnapshot: nothing inserted and nothing found means that the snapshot does not see
-// the sealed generation as it is.
+// TestOldSnapshot: if nothing was inserted and nothing is found, the snapshot is older than the
+// sealed generation.
 func TestOldSnapshot(t *testing.T) {
 	m := newGenerations(t, "marks")
 	nothing := generationStep(m, 2, nil)
@@ -94,7 +94,7 @@ func TestOldSnapshot(t *testing.T) {
 	assert.Equal(t, dedup.Unknown, mark.Outcome)
 }
 
-// TestGenerationMissing: no generation on record is nothing that another try could fix.
+// TestGenerationMissing: if no generation is on record, another try cannot fix that.
 func TestGenerationMissing(t *testing.T) {
 	m := newGenerations(t, "marks")
 	for want, answer := range map[string]Step{
@@ -110,8 +110,8 @@ func TestGenerationMissing(t *testing.T) {
 	}
 }
 
-// TestGenerationNames: all names of all generations differ and fit, also where the table's own
-// name fills all there is.
+// TestGenerationNames: all names of all generations differ and fit, even if the table's own name
+// has the largest length.
 func TestGenerationNames(t *testing.T) {
 	for _, table := range []string{"t", strings.Repeat("t", 63)} {
 		m := newGenerations(t, table)

@@ -25,10 +25,10 @@ const (
 
 var discordEpoch = time.UnixMilli(1_420_070_400_000)
 
-// seconds are what an id of a row begins with.
+// seconds returns the first four bytes of a row's id, which are its time.
 func seconds(id driver.ID) int64 { return int64(binary.BigEndian.Uint32(id[:4])) }
 
-// newIDs returns a Ledger for ids of a kind.
+// newIDs returns a Ledger for ids of the given kind.
 func newIDs(t testing.TB, d Dialect, kind IDTime) *Ledger {
 	t.Helper()
 	cfg := Config{Dialect: d, Namespace: "payments", Window: time.Hour, IDTime: kind}
@@ -40,8 +40,8 @@ func newIDs(t testing.TB, d Dialect, kind IDTime) *Ledger {
 	return m
 }
 
-// TestIDTime: the time of the id stands before the first 96 bits of the digest of the whole key,
-// with its namespace and scope.
+// TestIDTime: a row's id is the time of the key's id, and then the first 96 bits of the digest of
+// the key with its namespace and scope.
 func TestIDTime(t *testing.T) {
 	for _, row := range []struct {
 		kind IDTime
@@ -53,7 +53,7 @@ func TestIDTime(t *testing.T) {
 		{ULID, exampleULID, "2016-07-30T23:54:10Z"},
 		{ULID, strings.ToLower(exampleULID), "2016-07-30T23:54:10Z"},
 		{Snowflake, exampleSnowflake, "2016-04-30T11:18:25Z"},
-		// Clocks that are wrong, as far as an id can say it. The time wraps around.
+		// Ids of wrong clocks, up to the largest times. The time wraps around.
 		{UUIDv7, "00000000-0000-7000-8000-000000000000", "1970-01-01T00:00:00Z"},
 		{UUIDv7, "ffffffff-ffff-7fff-bfff-ffffffffffff", "2042-12-13T16:54:30Z"},
 		{ULID, "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "2042-12-13T16:54:30Z"},
@@ -71,7 +71,7 @@ func TestIDTime(t *testing.T) {
 	}
 }
 
-// TestIDTimeNeverChanges: other ids for the same keys forget everything that is recorded.
+// TestIDTimeNeverChanges: with other row ids for the same keys all records would be lost.
 func TestIDTimeNeverChanges(t *testing.T) {
 	for _, row := range []struct {
 		kind            IDTime
@@ -105,7 +105,7 @@ func TestIDTimeKeepsScopesApart(t *testing.T) {
 	assert.NotEqual(t, one.id, three.id)
 }
 
-// otherKeys are, by kind, of another one, or not one text for one id.
+// otherKeys are keys that are not of the kind, or not in its only spelling.
 var otherKeys = map[IDTime][]string{
 	UUIDv7: {
 		"evt_1", exampleULID, exampleSnowflake, exampleUUIDv7[1:], exampleUUIDv7 + "0",
@@ -127,8 +127,8 @@ var otherKeys = map[IDTime][]string{
 	},
 }
 
-// TestIDTimeRefusesOtherKeys: a kind is never guessed. A key of another one is an error that names
-// the key, before any statement, and in a batch it leaves the others alone.
+// TestIDTimeRefusesOtherKeys: a key that is not of the Ledger's kind is an error that names the
+// key, before any statement. In a batch the other keys are marked.
 func TestIDTimeRefusesOtherKeys(t *testing.T) {
 	for kind, keys := range otherKeys {
 		m := newIDs(t, Postgres, kind)
@@ -150,7 +150,7 @@ func TestIDTimeRefusesOtherKeys(t *testing.T) {
 	assert.Equal(t, []int{1}, b.order)
 }
 
-// TestIDTimeConfig: what New refuses.
+// TestIDTimeConfig: these configurations are refused by New.
 func TestIDTimeConfig(t *testing.T) {
 	for name, tt := range map[string]struct {
 		field string
@@ -175,7 +175,7 @@ func TestIDTimeConfig(t *testing.T) {
 	}
 }
 
-// TestPreviousConfig: what New refuses.
+// TestPreviousConfig: these configurations are refused by New.
 func TestPreviousConfig(t *testing.T) {
 	old := newMarks(t, Postgres)
 	after := func(p *Ledger, edit func(*Config)) (*Ledger, error) {
@@ -208,14 +208,14 @@ func TestPreviousConfig(t *testing.T) {
 	}
 }
 
-// onRecord answers what the ids of a table are.
+// onRecord answers the query for the form of a table's ids.
 func onRecord(m *Ledger, form any) Step {
 	return Step{Query: m.dialect.ids, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{form}}
 	}}
 }
 
-// TestRecordedIDTime: a Ledger of any form reads from the table which ids it is for.
+// TestRecordedIDTime: any Ledger can read from the table which form its ids have.
 func TestRecordedIDTime(t *testing.T) {
 	type answer struct {
 		kind  IDTime
@@ -246,8 +246,8 @@ func TestRecordedIDTime(t *testing.T) {
 	assert.Zero(t, kind)
 }
 
-// TestFirstMarkLooksAtTheForm: a Ledger asks once what the table's ids are. One of another form is
-// refused, and what it has marked is rolled back.
+// TestFirstMarkLooksAtTheForm: a Ledger reads the form of the table's ids once. If it is another
+// one, the first mark fails and is rolled back.
 func TestFirstMarkLooksAtTheForm(t *testing.T) {
 	plain, uuids := newMarks(t, Postgres), newIDs(t, Postgres, UUIDv7)
 	for name, tt := range map[string]struct {
@@ -277,7 +277,7 @@ func TestFirstMarkLooksAtTheForm(t *testing.T) {
 			}}
 			steps := []Step{insert, tt.asked}
 			if tt.fails == "" {
-				steps = append(steps, insert) // which does not ask again
+				steps = append(steps, insert) // the second mark does not ask again
 			}
 			db, s := openScript(t, steps...)
 			mark, err := tt.marks.Do(t.Context(), db, key, nothing)
@@ -297,7 +297,7 @@ func TestFirstMarkLooksAtTheForm(t *testing.T) {
 	}
 }
 
-// FuzzIDTime: a text is an id of one kind at most, and its row depends on all of it.
+// FuzzIDTime: a text is an id of at most one kind, and each byte of it changes its row.
 func FuzzIDTime(f *testing.F) {
 	ledgers := []*Ledger{newIDs(f, Postgres, UUIDv7), newIDs(f, Postgres, ULID),
 		newIDs(f, Postgres, Snowflake)}

@@ -21,7 +21,7 @@ import (
 
 const testKey = "evt_42 of customer jane@example.org"
 
-// codeError is how PostgreSQL drivers tell a SQLSTATE.
+// codeError is shaped like the errors of PostgreSQL drivers, with a SQLSTATE.
 type codeError string
 
 func (e codeError) Error() string    { return "server says " + string(e) }
@@ -33,10 +33,10 @@ func loadText(m *Ledger) string   { return m.dialect.load(make([]entry, 1)).text
 
 func peek(m *Ledger) string { return m.dialect.peek(make([]entry, 1)).text }
 
-// insertManyText and loadManyText are those for several, where there are any.
+// insertManyText and loadManyText are the statements for several keys, if the dialect has them.
 func insertManyText(m *Ledger) string { return m.dialect.insert(make([]entry, 2), 0).text }
 
-// withFingerprintText is that of several of which one has a fingerprint.
+// withFingerprintText is the statement for several keys of which one has a fingerprint.
 func withFingerprintText(m *Ledger) string {
 	return m.dialect.insert([]entry{{}, {fingerprint: driver.Fingerprint{1}}}, 0).text
 }
@@ -50,10 +50,10 @@ func newMarks(t *testing.T, d Dialect) *Ledger {
 	return m
 }
 
-// at is a stamp of a second after 1970 with these random bits.
+// at returns a stamp at a second after 1970, with these random bits.
 func at(second, salt int64) int64 { return second*1000<<saltBits | salt }
 
-// inserted answers an INSERT of SQLite, of one row or of many, as if nobody had marked the keys.
+// inserted answers an INSERT of SQLite, of one row or of many, as if no key was marked.
 func inserted(args []any) [][]sqldriver.Value {
 	var rows [][]sqldriver.Value
 	for id := range slices.Chunk(args[0].([]byte), 16) { //nolint:forcetypeassert // as the dialect has it
@@ -98,8 +98,8 @@ func TestMarkTx(t *testing.T) {
 			dedup.Mismatch, dedup.ErrMismatch,
 		},
 		{
-			// Prevents: a stamp that is met by the load passes for ours. It has few random
-			// bits; only the INSERT knows who is first.
+			// Prevents: a stamp that the load finds is taken for ours. A stamp has few random
+			// bits, so only the INSERT knows which transaction is first.
 			"another row with our stamp", nil,
 			[]Step{
 				{Query: insert, Rows: func(args []any) [][]sqldriver.Value {
@@ -129,8 +129,8 @@ func TestMarkTx(t *testing.T) {
 		{"serialization failure", nil, []Step{{Query: insert, Err: codeError("40001")}},
 			dedup.Unknown, codeError("40001")},
 		{
-			// Prevents: a connection that breaks after the INSERT looks like "no row", and
-			// a later answer like a duplicate.
+			// Prevents: a connection breaks after the INSERT. That is not "no row", and the next
+			// answer is not a duplicate.
 			"connection lost before the row", nil,
 			[]Step{{Query: insert, NextErr: io.ErrUnexpectedEOF}},
 			dedup.Unknown, io.ErrUnexpectedEOF,

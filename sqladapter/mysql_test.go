@@ -28,7 +28,7 @@ var (
 	mysqlOwner = regexp.MustCompile(`x'[0-9a-f]{32}', ([0-9]+),`)
 )
 
-// mysqlIDs are those that stand in a statement, in its order.
+// mysqlIDs returns the ids in a statement, in their order.
 func mysqlIDs(t *testing.T, text string) (ids [][]byte) {
 	t.Helper()
 	for _, found := range mysqlID.FindAllStringSubmatch(text, -1) {
@@ -39,13 +39,13 @@ func mysqlIDs(t *testing.T, text string) (ids [][]byte) {
 	return ids
 }
 
-// mysqlTable plays a table: it knows who has inserted what.
+// mysqlTable is a table that remembers the owner of each id.
 type mysqlTable struct {
 	t     *testing.T
 	owner map[string]int64
 }
 
-// insert is a step that counts what is new; load returns what is asked for.
+// insert is a step that adds new ids and counts them. load returns the rows that are asked for.
 func (m *mysqlTable) insert() Step {
 	return Step{Like: `INSERT INTO`, Exec: func(text string) int64 {
 		owner, err := strconv.ParseInt(mysqlOwner.FindStringSubmatch(text)[1], 10, 64)
@@ -73,7 +73,7 @@ func (m *mysqlTable) load() Step {
 	}}
 }
 
-// results returns one for each id, which must be those of these keys.
+// results returns a result for each id. The ids must be those of keys.
 func (m *mysqlTable) results(locked bool, keys ...string) Step {
 	return Step{Like: `SELECT r.id, r.result`, Text: func(text string) (rows [][]sqldriver.Value) {
 		assert.Equal(m.t, locked, strings.HasSuffix(text, `LOCK IN SHARE MODE`),
@@ -123,7 +123,7 @@ func TestMySQLMarkTx(t *testing.T) {
 			outcome: dedup.Acquired},
 		"duplicate": {steps: append(isOpen(), newMySQLTable(t, m, testKey).insert(),
 			newMySQLTable(t, m, testKey).load()), outcome: dedup.Duplicate},
-		// Prevents: a mark that is committed by itself, before its effect.
+		// Prevents: a mark is committed without its effect.
 		"no transaction": {steps: []Step{{Query: setOpen},
 			{Query: releaseOpen, Err: mysqlError(1305)}}, field: "tx"},
 		"connection lost": {steps: []Step{{Query: setOpen, Err: sqldriver.ErrBadConn}},
@@ -149,8 +149,8 @@ func TestMySQLMarkTx(t *testing.T) {
 	}
 }
 
-// Of a batch in which some keys are taken, the owner tells the rest, also when the other
-// transaction was one of this program.
+// Some keys of a batch are taken. The owner column shows which, even if the other transaction is
+// one of this program.
 func TestMySQLMarkBatchTx(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b", "d")
@@ -167,8 +167,8 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 	}
 }
 
-// Prevents: a look for results that are not there, in the midst of a transaction that continues. It
-// locks gaps in which others want to insert theirs.
+// Prevents: a transaction looks for results that do not exist, and then continues. That would lock
+// gaps into which other transactions want to insert.
 func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b")
@@ -187,8 +187,8 @@ func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 	assert.Equal(t, "result", string(marks[2].Result), "DoBatch = %v", marks)
 }
 
-// Prevents: half an effect that has committed itself, by LOCK TABLES, is taken for done, when it is
-// the results of duplicates that cannot be read after it (1100).
+// Prevents: an effect uses LOCK TABLES and so commits half of itself. Then the results of
+// duplicates cannot be read (1100), and the half effect is taken for done.
 func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 	m := newMarks(t, MySQL)
 	refused, back := Step{Like: `SELECT r.id, r.result`, Err: mysqlError(1100)},
@@ -203,7 +203,7 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				table := newMySQLTable(t, m, "b") // keeps what was rolled back
+				table := newMySQLTable(t, m, "b") // it keeps what was rolled back
 				steps := guarded(table.insert(), table.load(), refused,
 					Step{Query: undoGuard, Err: tt.undo}, back)
 				if tt.again {
@@ -235,13 +235,13 @@ func TestMySQLBatchIsSorted(t *testing.T) {
 		"ids are not 3 in ascending order")
 }
 
-// guarded is what Do runs around a transaction, up to the end of the effect.
+// guarded adds the statements by which Do guards a transaction, up to the end of the effect.
 func guarded(steps ...Step) []Step {
 	return slices.Concat([]Step{{Query: autocommitOff}, {Query: setGuard}}, steps)
 }
 
-// A transaction that the server has rolled back behind the effect's back is never
-// committed, and is run again.
+// If the server has rolled a transaction back without an error, it is not committed, and runs
+// again.
 func TestMySQLDo(t *testing.T) {
 	m := newMarks(t, MySQL)
 	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
@@ -288,9 +288,9 @@ func TestMySQLDo(t *testing.T) {
 	}
 }
 
-// Prevents: a call that is canceled commits half an effect, and its mark. Autocommit that is
-// switched on again commits what is open, and database/sql, which rolls back by itself when the
-// context ends, says that it is done before it is.
+// Prevents: a canceled call commits half an effect and its mark. Switching autocommit on again
+// commits an open transaction. database/sql rolls back by itself when the context ends, but reports
+// that before it has done so.
 func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 	m := newMarks(t, MySQL)
 	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
@@ -300,7 +300,7 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := m.Do(ctx, db, testKey, func(ctx context.Context, _ *sql.Tx) error {
 			cancel()
-			synctest.Wait() // for database/sql
+			synctest.Wait() // until database/sql has noticed
 			return ctx.Err()
 		})
 		assert.ErrorIs(t, err, context.Canceled)
@@ -308,7 +308,7 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 	})
 }
 
-// A session whose autocommit could not be restored does not go back to its pool.
+// If autocommit cannot be restored, the session is closed and not returned to its pool.
 func TestMySQLDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, MySQL)
 	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
@@ -361,11 +361,11 @@ func TestMySQLCheck(t *testing.T) {
 	}
 }
 
-// Prevents: half an effect that has committed itself is taken for done, when the error that ended
-// its try came before COMMIT and was one that passes.
+// Prevents: an effect has committed half of itself, and its try then ends before COMMIT with an
+// error that is retried. The half effect is taken for done.
 func TestMySQLHalfAnEffectIsNoDuplicate(t *testing.T) {
 	m := newMarks(t, MySQL)
-	table := newMySQLTable(t, m) // keeps what was rolled back
+	table := newMySQLTable(t, m) // it keeps what was rolled back
 	back := Step{Query: autocommitBack}
 	synctest.Test(t, func(t *testing.T) {
 		table.t = t

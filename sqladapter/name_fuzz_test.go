@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// FuzzTableName: every name that is made of a table and a schema is one of its own, and none of
-// them leaves its quotes, in any dialect.
+// FuzzTableName: all names that are made from a schema and a table are different, and none of them
+// ends its quotes, in any dialect.
 func FuzzTableName(f *testing.F) {
 	f.Add("", "onceward_marks")
 	f.Add("Shop", "claims")

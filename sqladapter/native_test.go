@@ -16,10 +16,10 @@ import (
 	"github.com/onceward/onceward/sqladapter/native"
 )
 
-// nativeTx is a transaction that is not of database/sql.
+// nativeTx is a transaction of another package than database/sql.
 type nativeTx struct {
 	id    driver.ID
-	fresh bool // the INSERT finds nothing
+	fresh bool // the INSERT inserts a row
 	asked []string
 }
 
@@ -32,7 +32,7 @@ func (t *nativeTx) QueryRows(_ context.Context, query string, _ ...any) (native.
 	return &nativeRows{id: t.id, ended: len(t.asked) == 1 && !t.fresh}, nil
 }
 
-// nativeRows is one row, of somebody else.
+// nativeRows has one row, which another transaction has written.
 type nativeRows struct {
 	id    driver.ID
 	ended bool
@@ -48,8 +48,7 @@ func (r *nativeRows) Scan(dest ...any) error {
 	return nil
 }
 
-// A transaction with rows of its own is asked for those, and never for those of
-// database/sql.
+// A transaction that has QueryRows is asked by that method, and never by the one of database/sql.
 func TestNativeTx(t *testing.T) {
 	m := newMarks(t, Postgres)
 	m.idsKnown.Store(true)
@@ -62,7 +61,7 @@ func TestNativeTx(t *testing.T) {
 	assert.Len(t, tx.asked, 2)
 }
 
-// nativeTransaction is what Native begins: commits answers in turn.
+// nativeTransaction is a transaction of Native. It answers COMMIT with commits in turn.
 type nativeTransaction struct {
 	nativeTx
 	commits *[]error
@@ -72,7 +71,7 @@ type nativeTransaction struct {
 func (t *nativeTransaction) Commit(context.Context) error   { return shift(t.commits) }
 func (t *nativeTransaction) Rollback(context.Context) error { *t.ended++; return nil }
 
-// A native transaction is run again as one of database/sql is, and always ended.
+// A native transaction is retried like one of database/sql, and always ended.
 func TestNative(t *testing.T) {
 	m := newMarks(t, Postgres)
 	m.idsKnown.Store(true)
@@ -104,7 +103,7 @@ func TestNative(t *testing.T) {
 	})
 }
 
-// A dialect without native transactions is refused, instead of met by a panic.
+// A dialect without native transactions is refused, and does not panic later.
 func TestNativeRefuses(t *testing.T) {
 	none := func(context.Context, sql.IsolationLevel) (native.Transaction, error) {
 		return (*nativeTransaction)(nil), nil

@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// savedBy are the statements of a Run in SQLite that is the first, and keeps a result.
+// savedBy has the statements of a Run in SQLite that is the first, and saves a result.
 func savedBy(m *Ledger, end string) []Step {
 	return []Step{
 		{Query: insertText(m), Rows: inserted},
@@ -89,8 +89,8 @@ func TestRunnerConfig(t *testing.T) {
 	assert.Error(t, err, "Run of no Runner")
 }
 
-// The order of what PostgreSQL and MySQL are sent: the mark alone is impatient, and the result is
-// saved when it is known that the transaction is still open.
+// The statements for PostgreSQL and MySQL: only the mark has a short lock timeout. The result is
+// saved after a check that the transaction is still open.
 func TestRunnerStatements(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		m := newMarks(t, Postgres)
@@ -138,7 +138,7 @@ func TestRunnerStatements(t *testing.T) {
 	})
 }
 
-// An effect whose COMMIT nobody could ask about is said to be open, with its value.
+// If nobody can find out how COMMIT ended, the error is ErrUnknown, and the value is returned.
 func TestRunnerUnknown(t *testing.T) {
 	m := newMarks(t, SQLite)
 	down := slices.Repeat([]error{io.ErrUnexpectedEOF}, maxTries-1)
@@ -170,7 +170,7 @@ func TestRunnerUnknown(t *testing.T) {
 	}
 }
 
-// The effect takes as long as it likes, and what follows it does not.
+// The effect may take any time. The statements after it may not.
 func TestRunnerBound(t *testing.T) {
 	m := newMarks(t, SQLite)
 	long := func(context.Context) ([]byte, bool, error) {
@@ -199,7 +199,7 @@ func TestRunnerBound(t *testing.T) {
 	})
 }
 
-// The context of an effect alone has a transaction.
+// Only the context of an effect has a transaction.
 func TestTxFrom(t *testing.T) {
 	tx, ok := TxFrom(t.Context())
 	assert.False(t, ok, "a transaction of nobody")
@@ -217,8 +217,8 @@ func TestTxFrom(t *testing.T) {
 	assert.Equal(t, 1, s.Committed)
 }
 
-// A second call of a key is refused before it has a connection, and one after the first is not,
-// also when that panicked.
+// A second call of a key during the first is refused before it gets a connection. A call after the
+// first is not, even if the first has panicked.
 func TestRunnerGate(t *testing.T) {
 	m := newMarks(t, SQLite)
 	r, s := openRunner(t, m, slices.Concat(savedBy(m, releaseUndo)[:2], savedBy(m, releaseUndo))...)

@@ -54,7 +54,7 @@ func TestGoldenSQL(t *testing.T) {
 	}
 }
 
-// wantGolden compares statements with those on file.
+// wantGolden compares statements with a golden file.
 func wantGolden(t *testing.T, name string, parts []string) {
 	t.Helper()
 	got := strings.Join(parts, "\n\n") + "\n"
@@ -196,14 +196,14 @@ func TestMigrate(t *testing.T) {
 		"Migrations().SQL() is not what Migrate runs")
 }
 
-// recorded answers the window on record.
+// recorded answers with the recorded window.
 func recorded(m *Ledger, ms int64) Step {
 	return Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{ms}}
 	}}
 }
 
-// expired finds two marks, and what forget deletes besides must name both.
+// expired finds two marks. The statements that delete their other rows must name both.
 func expired(m *Ledger) []Step {
 	es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
 	steps := []Step{{Query: m.dialect.expire, Rows: func([]any) [][]sqldriver.Value {
@@ -215,7 +215,7 @@ func expired(m *Ledger) []Step {
 	return steps
 }
 
-// TestDeleteExpired goes by the index by age, which SQLite has, and PostgreSQL before version 14.
+// TestDeleteExpired uses the index by age, as on SQLite and on PostgreSQL before version 14.
 func TestDeleteExpired(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite} {
 		m := newMarks(t, d) // with a window of an hour

@@ -22,8 +22,8 @@ type (
 // shift is that of package sqlscript.
 func shift(errs *[]error) error { return sqlscript.Shift(errs) }
 
-// openScript returns a pool on a script that also answers what every transaction is asked, and
-// checks at the end that all was run.
+// openScript returns a pool on a script that also answers the queries of every transaction. It
+// checks at the end that all steps were run.
 func openScript(t *testing.T, steps ...Step) (*sql.DB, *Script) {
 	t.Helper()
 	db, s := sqlscript.Open(t, steps...)
@@ -44,7 +44,7 @@ func beginScript(t *testing.T, steps ...Step) (*sql.Tx, *Script) {
 	return tx, s
 }
 
-// answerGuard answers what SQLite and PostgreSQL are asked about every transaction.
+// answerGuard answers the queries that every transaction of SQLite and PostgreSQL makes.
 func answerGuard(query string, clock bool) (Step, bool) {
 	one := func(value int64) Step {
 		return Step{Rows: func([]any) [][]driver.Value { return [][]driver.Value{{value}} }}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plainDriver has what a driver must have, and nothing else. Its connection is one, and keeps what
-// it is sent.
+// plainDriver has only the methods that a driver must have. It is its own connection, and records
+// the statements.
 type plainDriver struct {
 	inTx bool
 	sent []string
@@ -71,7 +71,7 @@ func (plainRows) Columns() []string         { return []string{"a"} }
 func (plainRows) Close() error              { return nil }
 func (plainRows) Next([]driver.Value) error { return io.EOF }
 
-// TestOpenSQLiteOfAPlainDriver: whatever a driver leaves out is as it is without the guard.
+// TestOpenSQLiteOfAPlainDriver: the guard adds nothing that the driver does not have.
 func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	d := &plainDriver{}
 	sql.Register("onceward_plain", d)

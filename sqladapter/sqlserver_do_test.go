@@ -17,14 +17,14 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// begunAs is what the session says of a transaction that has begun.
+// begunAs answers with the session's settings when a transaction has begun.
 func begunAs(aborts, depth, id int64) Step {
 	return Step{Query: serverBegun, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{aborts, depth, id}}
 	}}
 }
 
-// still answers whether the transaction is the one of this id.
+// still answers whether the transaction is the one with this id.
 func still(id int64) Step {
 	return Step{Query: serverSame, Rows: func(args []any) [][]sqldriver.Value {
 		var same int64
@@ -123,7 +123,7 @@ func TestSQLServerDo(t *testing.T) {
 	}
 }
 
-// A session whose options could not be restored does not go back to its pool.
+// If its options cannot be restored, a session is closed and not returned to its pool.
 func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	db, _ := openScript(t, begunAs(0, 1, 7), Step{Like: `INSERT INTO`, Affected: 1}, still(7),
@@ -151,7 +151,7 @@ func TestSQLServerConfirm(t *testing.T) {
 		"another's": {[]Step{of(41, testKey).insert(), of(41, testKey).load()},
 			CommittedByAnother, nil},
 		"nobody's": {[]Step{of(0).insert()}, NotCommitted, nil},
-		// The server has not noticed yet that the connection is gone.
+		// The server has not noticed yet that the connection is broken.
 		"not ended": {[]Step{refused(1222)}, Undecided, dedup.ErrInFlight},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestSQLServerConfirm(t *testing.T) {
 	}
 }
 
-// Prevents: half an effect that has committed itself is taken for done. The driver may report it
-// before COMMIT, with the statement that follows.
+// Prevents: an effect has committed half of itself and is taken for done. The driver may report
+// that before COMMIT, with the next statement.
 func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
@@ -181,7 +181,7 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				table := newServerTable(t, m, serverRow{}) // keeps what was rolled back
+				table := newServerTable(t, m, serverRow{}) // it keeps what was rolled back
 				db, _ := openScript(t, slices.Concat([]Step{begun, table.insert()}, tt.check,
 					[]Step{back, begun, table.insert(), table.load(), back})...)
 				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
@@ -194,8 +194,8 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 	}
 }
 
-// Prevents: the effect of a lost COMMIT is taken for half an effect, because a try after it ended
-// before it had marked anything.
+// Prevents: a COMMIT is lost, and the next try ends before it has marked anything. The effect is
+// then taken for one that has committed half of itself.
 func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// serverError is shaped as that of go-mssqldb: its number is in a method, and it is not a pointer.
+// serverError is shaped like that of go-mssqldb: a method returns its number. It is not a pointer.
 type serverError int32
 
 func (e serverError) Error() string         { return fmt.Sprintf("sql server says %d", int32(e)) }
@@ -29,7 +29,7 @@ type serverRow struct {
 	fingerprint, result []byte
 }
 
-// serverTable plays a table whose key leaves out what is there.
+// serverTable is a table with IGNORE_DUP_KEY: an INSERT leaves out existing ids.
 type serverTable struct {
 	t    *testing.T
 	rows map[string]serverRow
@@ -47,7 +47,7 @@ func newServerTable(t *testing.T, m *Ledger, row serverRow, done ...string) *ser
 	return table
 }
 
-// insert counts what is new.
+// insert counts the new ids.
 func (s *serverTable) insert() Step {
 	return Step{Like: `INSERT INTO [onceward_marks] (`, Count: func(args []any) (fresh int64) {
 		const most = 2100 - 2 // two are the statement and its declarations
@@ -68,7 +68,7 @@ func (s *serverTable) insert() Step {
 	}}
 }
 
-// refused is an INSERT that a key without IGNORE_DUP_KEY undoes.
+// refused is an INSERT that fails because the key has no IGNORE_DUP_KEY.
 func refused(number int32) Step {
 	return Step{Like: `INSERT INTO [onceward_marks] (`, Err: serverError(number)}
 }
@@ -108,7 +108,7 @@ func TestSQLServerMarkTx(t *testing.T) {
 			outcome: dedup.Duplicate, result: "receipt"},
 		"another payload": {steps: []Step{done.insert(), done.load()}, payload: "other",
 			outcome: dedup.Mismatch, err: dedup.ErrMismatch},
-		// A key that was made by hand, and does not leave out what is there.
+		// The key was made by hand, without IGNORE_DUP_KEY.
 		"primary key says so": {steps: []Step{refused(2627), done.load()},
 			outcome: dedup.Duplicate, result: "receipt"},
 		"unique index says so": {steps: []Step{refused(2601), done.load()},
@@ -124,7 +124,7 @@ func TestSQLServerMarkTx(t *testing.T) {
 		"snapshot has changed": {steps: []Step{refused(3960)}, err: serverError(3960), retry: true},
 		"uncommittable":        {steps: []Step{refused(3930)}, err: serverError(3930), retry: true},
 		"ended, says driver":   {steps: []Step{refused(0)}, err: serverError(0), retry: true},
-		// Prevents: a mark that is committed by itself, before its effect.
+		// Prevents: a mark is committed without its effect.
 		"no transaction": {steps: []Step{refused(sqlserverNotOpen)}, field: "tx",
 			err: serverError(sqlserverNotOpen)},
 		"constraint": {steps: []Step{refused(547)}, err: serverError(547)},
@@ -151,8 +151,8 @@ func TestSQLServerMarkTx(t *testing.T) {
 	}
 }
 
-// A statement that writes a mark says first that a duplicate must not end the transaction, and that
-// there must be one.
+// A statement that writes a mark first says that a duplicate must not end the transaction, and
+// checks that there is a transaction.
 func TestSQLServerWritesAreGuarded(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	for _, text := range []string{insertText(m), insertManyText(m),
@@ -176,7 +176,7 @@ func TestSQLServerMarkBatchTx(t *testing.T) {
 		"what is there is left out": func(s *serverTable) []Step {
 			return []Step{s.insert(), s.load()}
 		},
-		// The statement is undone, with the rows that were new.
+		// The statement is undone, also for the new rows.
 		"what is there undoes all": func(s *serverTable) []Step {
 			return []Step{refused(2627), s.load(), s.insert()}
 		},
@@ -192,7 +192,7 @@ func TestSQLServerMarkBatchTx(t *testing.T) {
 	}
 }
 
-// A request has 2100 parameters: more keys are in several statements, and in one order.
+// A request has at most 2100 parameters. More keys need several statements, in one order of ids.
 func TestSQLServerBatchOfThousands(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	table := newServerTable(t, m, serverRow{})
@@ -236,7 +236,7 @@ func TestSQLServerSaveResult(t *testing.T) {
 	}
 }
 
-// Check looks at the user's server: no other has been asked.
+// Check tests the user's own server, because no other server can stand for it.
 func TestSQLServerCheck(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
@@ -274,7 +274,7 @@ func TestSQLServerCheck(t *testing.T) {
 			assert.Zero(t, s.Committed)
 		})
 	}
-	// There is no second session to wait in.
+	// The pool has no second session that could wait.
 	db, _ := openScript(t, append(slices.Clone(level), insert(1), insert(0), gone)...)
 	db.SetMaxOpenConns(1)
 	assert.NoError(t, m.Check(t.Context(), db), "a pool of one")
@@ -284,7 +284,7 @@ func serverStored(args []any) [][]sqldriver.Value {
 	return [][]sqldriver.Value{{args[0], int64(1), nil, int64(1000), int64(1000), nil}}
 }
 
-// A version is one transaction, under a lock that ends with it.
+// A version is one transaction, under a lock that ends with the transaction.
 func TestSQLServerMigrations(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
@@ -331,14 +331,14 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 	assert.Equal(t, sqldriver.IsolationLevel(sql.LevelReadCommitted), s.Isolation, "at isolation")
 }
 
-// TestGoldenSQLServer pins what is around the statements of a mark.
+// TestGoldenSQLServer pins the statements around a mark.
 func TestGoldenSQLServer(t *testing.T) {
 	wantGolden(t, "sqlserver_transaction",
 		[]string{serverBegun, serverSame, serverBack + `OFF`, serverBack + `ON`,
 			sqlserverImpatient})
 }
 
-// A use that it is not for is an error, before any statement.
+// SQL Server has no fences and no Runner. Both are refused before any statement.
 func TestSQLServerIsForMarks(t *testing.T) {
 	_, fence := NewFence(FenceConfig{Dialect: dialect.SQLServer, Group: "g"})
 	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB))

@@ -21,12 +21,12 @@ func (r meta) step(w *postgresWalk) Step {
 	}}
 }
 
-// stateOf is what a server of a version answers about an empty table.
+// stateOf is the answer of a server with this version about an empty table.
 func stateOf(w *postgresWalk, version int64) Step {
 	return meta{window: 1, now: time.Now().UnixMilli(), file: 7, was: 7, version: version}.step(w)
 }
 
-// slice answers that a number of marks were deleted, and that the newest is of now.
+// slice answers that deleted marks were deleted, and that the newest mark is of now.
 func (r meta) slice(w *postgresWalk, deleted int64) Step {
 	return Step{Query: w.text, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{deleted, r.now}}
@@ -35,11 +35,11 @@ func (r meta) slice(w *postgresWalk, deleted int64) Step {
 
 const hour = int64(time.Hour / time.Millisecond)
 
-// TestWalkPostgres: how far a call walks, and what it puts on record.
+// TestWalkPostgres: how far each call walks, and what it records.
 func TestWalkPostgres(t *testing.T) {
 	m := newMarks(t, Postgres) // with a window of an hour
 	w := m.dialect.walker.(*postgresWalk)
-	now := time.Now().Add(-time.Minute).UnixMilli() // earlier than the process's clock
+	now := time.Now().Add(-time.Minute).UnixMilli() // before the process's time
 	at := func(edit func(*meta)) meta {
 		r := meta{window: hour, begun: now, now: now, was: 7, file: 7, pages: 10 * slicePages,
 			version: walksSince}
@@ -107,8 +107,8 @@ func TestWalkPostgres(t *testing.T) {
 	}
 }
 
-// TestWalkAges: a clock of the database that is ahead, a mark from the future and a shorter window
-// on record make nothing older.
+// TestWalkAges: a database clock that is ahead, a mark from the future, and a shorter recorded
+// window do not make marks older.
 func TestWalkAges(t *testing.T) {
 	m := newMarks(t, Postgres)
 	w := m.dialect.walker.(*postgresWalk)
@@ -128,7 +128,7 @@ func TestWalkAges(t *testing.T) {
 	assert.Equal(t, "{}", s.Args[2][6], "of a table without pages")
 }
 
-// TestWalkErrors: each step's error undoes its slice, and what earlier slices have deleted counts.
+// TestWalkErrors: an error undoes its own slice. The deletes of earlier slices still count.
 func TestWalkErrors(t *testing.T) {
 	m := newMarks(t, Postgres)
 	w := m.dialect.walker.(*postgresWalk)

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// completed is what a line of words is completed to, the last word being completed.
+// completed has lines and the completions of their last word.
 var completed = []struct{ line, want string }{
 	{"onceward d", "demo doctor"},
 	{"onceward comp", "completion"},
@@ -28,7 +28,7 @@ var completed = []struct{ line, want string }{
 	{"onceward completion z", "zsh"},
 }
 
-// shell finds one, and makes a directory with a file to complete and the command itself.
+// shell finds a shell. It makes a directory with the command itself and a file to complete.
 func shell(t *testing.T, name string) (path, dir string) {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -42,7 +42,7 @@ func shell(t *testing.T, name string) (path, dir string) {
 	return path, dir
 }
 
-// ask has a shell complete all lines, each in a function that prints candidates, one a line.
+// ask lets a shell complete all lines. Each is a function that prints one candidate a line.
 func ask(t *testing.T, dir, path, before string, line func(words []string) string, args ...string) {
 	t.Helper()
 	text := before
@@ -76,7 +76,7 @@ func script(t *testing.T, shell string) string {
 	return out.String()
 }
 
-// bashWords stands in for a function of the package bash-completion, which scripts of cobra need.
+// bashWords replaces a function of the package bash-completion, which cobra's scripts need.
 const bashWords = `
 _get_comp_words_by_ref() {
   cword=$COMP_CWORD; words=("${COMP_WORDS[@]}"); cur=${words[cword]}; prev=${words[cword-1]}
@@ -102,7 +102,7 @@ func TestFish(t *testing.T) {
 	}, "--no-config", "-c")
 }
 
-// zsh completes only on a terminal: the test has its functions print what they get.
+// zsh completes only on a terminal, so its functions print what they get.
 const zshFunctions = `
 compdef() { :; }
 _describe() { local found=(${(M)completions:#$lastParam*}); print -rl -- $found; (($#found)); }

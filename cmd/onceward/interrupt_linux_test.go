@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
-// asCommand has this test binary be the command.
+// asCommand makes this test binary run as the command.
 const asCommand = "ONCEWARD_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lineBuffer is what a process writes, for another goroutine to wait for.
+// lineBuffer has the lines of a process, and another goroutine can wait for them.
 type lineBuffer chan string
 
 func (l lineBuffer) Write(b []byte) (int, error) {
@@ -35,7 +35,7 @@ func (l lineBuffer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// await reads until there is a text, and does something meanwhile.
+// await reads until text comes, and calls meanwhile in between.
 func (l lineBuffer) await(t *testing.T, text string, meanwhile func()) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -53,8 +53,8 @@ func (l lineBuffer) await(t *testing.T, text string, meanwhile func()) {
 	}
 }
 
-// An interrupted bench removes its keys. When the server does not answer any more, a second
-// interrupt ends it at once.
+// An interrupted bench removes its keys. If the server does not answer any more, a second interrupt
+// ends it at once.
 func TestInterruptTwice(t *testing.T) {
 	m := miniredis.RunT(t)
 	proxy := redisproxy.Start(t, m.Addr())
@@ -97,7 +97,7 @@ func TestInterruptTwice(t *testing.T) {
 	}
 }
 
-// written waits for the first keys.
+// written waits until there are keys.
 func written(t *testing.T, m *miniredis.Miniredis) {
 	t.Helper()
 	tick, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/command")
 
-// The pages of docs/reference/command say what the commands say of themselves.
+// The pages of docs/reference/command have the same text as the commands' own help.
 func TestReference(t *testing.T) {
 	const dir = "../../docs/reference/command"
 	pages := reference(t)
@@ -43,7 +43,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// reference makes all pages, by the names of their files.
+// reference returns all pages, by file name.
 func reference(t *testing.T) map[string]string {
 	t.Helper()
 	pages := make(map[string]string)

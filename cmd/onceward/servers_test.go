@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// asked are all commands: with nothing on the command line, with flags that make no sense, and with
-// servers at ADDR. Without flags demo, plan and version ask nobody, and prove asks a program.
+// asked has all commands: with no arguments, with flags that make no sense, and with servers at
+// ADDR. demo, plan and version use no server without flags, and prove uses a program.
 var asked = map[string]struct{ nothing, bad, says, servers string }{
 	"audit": {"one of --topic, --file and --table", "--file - --id x --max 0", "--max is 0",
 		"--brokers ADDR --topic t"},
@@ -48,7 +48,7 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 	"version": {"", "x", "unexpected argument", ""},
 }
 
-// execute runs a command line at a width, and returns what it writes.
+// execute runs a command line at a terminal width, and returns its output.
 func execute(ctx context.Context, width int, args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	s := &cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e, Width: width}
@@ -95,7 +95,7 @@ func refused(t *testing.T, name, args, says string) {
 	assert.NotContains(t, errOut, "hunter22", args)
 }
 
-// interrupted has a server take the connection and say nothing: Ctrl-C ends the command at once.
+// interrupted connects a command to a server that never answers. Ctrl-C must end it at once.
 func interrupted(t *testing.T, name, args string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +133,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// fits holds the lines of help against the width; examples are left as they are.
+// fits checks that the lines of the help fit the width, except examples.
 func fits(t *testing.T, width int, name string) {
 	t.Helper()
 	code, out, _ := execute(t.Context(), width, name, "--help")

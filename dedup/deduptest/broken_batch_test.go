@@ -88,8 +88,8 @@ var batchMutants = []mutant{
 	}, []string{"concurrent/random_walk"}},
 }
 
-// unreadableStore holds planted keys that it cannot read, and takes them for what as
-// says: nil stands for doing it right.
+// unreadableStore holds planted keys that it cannot read, and answers as for each of them. With nil
+// it does it right.
 func unreadableStore(as *driver.Answer) Harness {
 	planted := map[driver.ID]bool{}
 	bent := func(id driver.ID, a *driver.Answer) {

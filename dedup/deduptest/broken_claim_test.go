@@ -172,7 +172,7 @@ var claimMutants = []mutant{
 			for i := range reqs {
 				free[i] = b.state(ctx, reqs[i].ID).State == driver.StateAbsent
 			}
-			<-time.After(time.Nanosecond) // in fake time: when everybody has looked
+			<-time.After(time.Nanosecond) // in fake time: when all workers have looked
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
 				if free[i] && answers[i].Outcome == dedup.InFlight {
@@ -203,7 +203,7 @@ var claimMutants = []mutant{
 			}
 		})
 		b.finish = func(ctx context.Context, changes []driver.Finish) []driver.Answer {
-			<-time.After(time.Nanosecond) // in fake time: when everybody has claimed
+			<-time.After(time.Nanosecond) // in fake time: when all workers have claimed
 			return b.Store.Finish(ctx, changes)
 		}
 	}, []string{"claim/in_flight", "concurrent/one_winner", "concurrent/one_owner_at_a_time"}},

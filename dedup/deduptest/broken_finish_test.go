@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// asOwner sends renewals or ends under the token of whoever owns the key: the store that has
-// forgotten to compare. Only those that pick says are bent, by what attempt points at.
+// asOwner is a store that does not compare the owner: it sends renewals or ends under the owner's
+// token. It changes only the items that pick selects, where attempt points.
 func asOwner[T any](b *broken, attempt func(*T) (driver.ID, *driver.Token, *uint64),
 	pick func(T) bool) func([]T) []T {
 	var o owners
@@ -46,7 +46,7 @@ func endsUncompared(state driver.State) func(*broken) {
 	}
 }
 
-// eachFinish bends every answer of Finish. The record is the one from before.
+// eachFinish bends every answer of Finish. before is the record from before the call.
 func eachFinish(b *broken, bend func(ctx context.Context, c driver.Finish, before dedup.Record,
 	a *driver.Answer)) {
 	b.finish = func(ctx context.Context, changes []driver.Finish) []driver.Answer {
@@ -266,7 +266,7 @@ var finishMutants = []mutant{
 	}, []string{"landed/absent", "landed/unfinished", "landed/without_claim"}},
 }
 
-// landedOf is c as the effect of somebody who holds nothing and is older than nobody.
+// landedOf turns c into an applied effect without a fence, so that it counts without a claim.
 func landedOf(c driver.Finish) driver.Finish {
 	c.State, c.EffectApplied, c.Fence = driver.StateSucceeded, true, 0
 	return c

@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// firsts makes a store drop OnlyNew where when says so of the key that is met.
+// firsts makes a store drop OnlyNew from the requests for which when returns true.
 func firsts(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*broken) {
 	return func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
@@ -23,7 +23,7 @@ func firsts(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*bro
 	}
 }
 
-// bendsLeft changes the answers by which keys are left to others.
+// bendsLeft bends the answers to requests with OnlyNew that leave a free key alone.
 func bendsLeft(bend func(b *broken, ctx context.Context, req driver.ClaimRequest,
 	a *driver.Answer)) func(*broken) {
 	return func(b *broken) {

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// bendForgets bends the number that a right store gives.
+// bendForgets bends the number of Forgets that a right store reports.
 func bendForgets(b *broken, bend func(uint64) uint64) {
 	b.told = func(ctx context.Context) (uint64, error) {
 		n, err := b.Store.(driver.ForgetCounter).Forgets(ctx)
@@ -54,7 +54,7 @@ var forgetsMutants = []mutant{
 	}, []string{"forget/told"}},
 }
 
-// Two stores with the same keys, of which the second may not hear of the first's Forgets.
+// Two stores have the same keys. The second one may not notice the Forgets of the first.
 func TestForgetsOfAnotherProcess(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

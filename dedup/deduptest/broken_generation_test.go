@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// takesOver makes a store take live claims over as when says, whatever the right one does.
+// takesOver makes a store take over the live claims for which when returns true, and no others.
 func takesOver(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*broken) {
 	return func(b *broken) {
 		var o owners
@@ -32,7 +32,7 @@ func takesOver(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*
 	}
 }
 
-// sound is when a claim gives way.
+// sound reports whether req may take over the claim of rec.
 func sound(req driver.ClaimRequest, rec dedup.Record) bool {
 	return !rec.Irreversible && ranks(req.Origin, rec.Origin) && placed(req.Origin, rec.Origin)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// eachRenewal bends every change on its way to Renew.
+// eachRenewal bends every renewal on its way to Renew.
 func eachRenewal(bend func(*driver.Renewal)) func(*broken) {
 	return func(b *broken) {
 		b.renew = func(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
@@ -22,8 +22,8 @@ func eachRenewal(bend func(*driver.Renewal)) func(*broken) {
 	}
 }
 
-// stepsOnTheSide keeps steps outside of the right store, as keep says, and shows them as show
-// says.
+// stepsOnTheSide keeps steps outside of the right store. keep returns the steps to keep, and show
+// the steps to show in a record.
 func stepsOnTheSide(keep func(old, given []byte) []byte,
 	show func(rec dedup.Record, kept []byte) []byte) func(*broken) {
 	return func(b *broken) {
@@ -165,7 +165,7 @@ var dangerMutants = []mutant{
 					Hold:  long, NotStarted: true}
 				b.Store.Finish(ctx, []driver.Finish{c})
 				answers[i].Record = b.Store.Claim(ctx, reqs[i:i+1])[0].Record
-				answers[i].Record.Irreversible = true // it does not show
+				answers[i].Record.Irreversible = true // which hides the release
 			}
 			return answers
 		}

@@ -90,12 +90,12 @@ func (b *broken) Forgets(ctx context.Context) (uint64, error) {
 	return b.Store.(driver.ForgetCounter).Forgets(ctx)
 }
 
-// state is how a key stands.
+// state returns the record of a key.
 func (b *broken) state(ctx context.Context, id driver.ID) dedup.Record {
 	return b.Store.Lookup(ctx, []driver.ID{id})[0].Record
 }
 
-// owners remembers who was told Acquired last.
+// owners remembers the last owner of each key.
 type owners struct {
 	mu sync.Mutex
 	by map[driver.ID]driver.Token
@@ -122,15 +122,15 @@ func (o *owners) of(id driver.ID) (driver.Token, bool) {
 	return token, ok
 }
 
-// mutant is one bug, and the properties that at least must notice it.
+// mutant is one bug, and the properties that must notice it. Others may, too.
 type mutant struct {
 	name string
 	bend func(b *broken)
 	red  []string
 }
 
-// Every bug turns the suite red where it should. Without this test a check that
-// compares nothing would pass for years.
+// Every bug must fail the properties that it names. Without this test, a check that compares
+// nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
 	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants,
 		forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants,
@@ -152,7 +152,7 @@ func TestBrokenStoresFail(t *testing.T) {
 	}
 }
 
-// Every property notices some bug; one that notices none proves nothing.
+// Every property must notice at least one bug. One that notices none proves nothing.
 func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
 	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants,

@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// subtractsAgain shows one attempt less for each time that an attempt was said to be
-// unused after the first.
+// subtractsAgain makes a store subtract an attempt once more each time that a NotAttempted end is
+// sent again.
 func subtractsAgain(b *broken) {
 	var mu sync.Mutex
 	less := map[driver.ID]int{}

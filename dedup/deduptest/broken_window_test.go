@@ -40,8 +40,8 @@ var windowMutants = []mutant{
 	}, []string{"window/told"}},
 }
 
-// TestBrokenWindows: of stores with one window for all keys only the one that says so, and
-// refuses others before the effect, passes.
+// TestBrokenWindows: a store with one window for all keys passes only if it reports that window,
+// and refuses any other window before the effect.
 func TestBrokenWindows(t *testing.T) {
 	for name, row := range map[string]struct {
 		window       time.Duration

@@ -27,7 +27,7 @@ func TestSuiteInFakeTime(t *testing.T) {
 	})
 }
 
-// A fake clock is moved by Advance alone: every wait of the suite must go through it.
+// Only Advance moves a fake clock, so every wait of the suite must call it.
 func TestSuiteAdvances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := Harness{New: newMemory, Advance: func(d time.Duration) { <-time.After(d) }}
@@ -48,7 +48,7 @@ func TestEveryPropertyIsExplainedOnce(t *testing.T) {
 	assert.GreaterOrEqual(t, len(seen), 30)
 }
 
-// A random walk that never gets anywhere compares nothing.
+// A random walk compares nothing if it reaches few states. The walks must make each call in each.
 func TestWalksReachEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		met := map[string]bool{}

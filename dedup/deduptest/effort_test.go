@@ -2,6 +2,6 @@
 
 package deduptest
 
-// judges are the properties that a broken store is shown to: those that must notice it.
-// The build tag long shows it to all, which tells who else notices.
+// judges returns the properties that run on a broken store: only those that must notice its bug.
+// With the build tag long all of them run, and the log names the others that notice it.
 func judges(red []string) []string { return red }

@@ -154,8 +154,7 @@ func TestSeededRepeats(t *testing.T) {
 	assert.Equal(t, 2000, hits, "at a rate of 1")
 }
 
-// The suite is red over a store that loses replies: nobody may take Faulty for a store
-// that keeps the contract.
+// The suite must fail over a store that loses replies, because Faulty does not keep the contract.
 func TestFaultyFailsTheSuite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := recordSuite(t, Harness{New: func(testing.TB) dedup.Store {

@@ -77,8 +77,8 @@ func checkNotAttemptedAgain(c *check) {
 	next.mustFinish(next.change(driver.StateSucceeded))
 }
 
-// checkNotAttemptedIrreversible gives claims of dangerous keys back unstarted. Somebody still has
-// to find out about the effect that an earlier attempt has declared.
+// checkNotAttemptedIrreversible gives claims of dangerous keys back unstarted. The effect that an
+// earlier attempt has declared must still be resolved.
 func checkNotAttemptedIrreversible(c *check) {
 	for crash, way := range ways {
 		id := c.uncertain(newID(), crash).id

@@ -18,8 +18,8 @@ import (
 
 const messages = 1000
 
-// twoOfThree loses the reply of every first claim and end, and the request of every
-// second: a caller gets through with its third try, when the first one was executed.
+// twoOfThree loses the reply of the first of every three claims or ends, and the request of the
+// second. So a caller succeeds with its third try, although its first one was executed.
 func twoOfThree(call deduptest.Call) deduptest.Fault {
 	if call.Op == deduptest.OpClaim || call.Op == deduptest.OpFinish {
 		switch call.Number % 3 {
@@ -32,9 +32,9 @@ func twoOfThree(call deduptest.Call) deduptest.Fault {
 	return deduptest.Fault{}
 }
 
-// lossy sends each message twice through a Deduper over a store of which two replies
-// in three are lost. It returns how many effects did not run exactly once, and how
-// many calls found the key in flight elsewhere, where there is no elsewhere.
+// lossy sends each message twice through a Deduper over a store whose calls fail twice in three. It
+// returns how many effects did not run exactly once, and how many calls got ErrInFlight, although
+// there is no other owner.
 func lossy(t *testing.T, bend func(dedup.Store) dedup.Store) (wrong, foreign int) {
 	t.Helper()
 	faulty := deduptest.NewFaulty(dedup.Memory(messages), twoOfThree)
@@ -62,8 +62,8 @@ func lossy(t *testing.T, bend func(dedup.Store) dedup.Store) (wrong, foreign int
 	return wrong, foreign
 }
 
-// A reply that is lost after the store has executed the claim must not make our own
-// claim somebody else's: the message would wait for a worker that does not exist.
+// When the reply is lost after the store has executed the claim, the Deduper must not take its own
+// claim for another owner's. The message would wait for a worker that does not exist.
 func TestDeduperRecoversFromLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong, foreign := lossy(t, func(s dedup.Store) dedup.Store { return s })
@@ -72,7 +72,7 @@ func TestDeduperRecoversFromLostReplies(t *testing.T) {
 	})
 }
 
-// forgetful is a store that does not know its caller again.
+// forgetful is a store that does not recognize the token of a claim that is sent again.
 type forgetful struct{ dedup.Store }
 
 func (f forgetful) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
@@ -85,7 +85,7 @@ func (f forgetful) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driv
 	return answers
 }
 
-// The test above sees what it is there to see.
+// The test above must fail for a store that takes its caller's own claim for another's.
 func TestLostRepliesAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong, foreign := lossy(t, func(s dedup.Store) dedup.Store { return forgetful{s} })

@@ -12,9 +12,9 @@ import (
 // reference only insists that they grow.
 type reference struct {
 	state   driver.State
-	token   driver.Token // owner in progress; later whoever wrote the end
+	token   driver.Token // the owner in progress, or later the writer of the end
 	lapsed  bool
-	late    bool // the end was written by somebody who held no claim
+	late    bool // a caller that held no claim wrote the end
 	attempt int
 	fence   uint64
 	newest  uint64 // largest fence ever seen
@@ -75,7 +75,7 @@ func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
 	case r.leftBy(req):
 		return r.left(a)
 	}
-	// A server's client may send a claim again by itself, and then finds its own first one: Mine.
+	// A server's client may send a claim again by itself. It then finds its own first claim: Mine.
 	again := r.resent && want == driver.Acquired && a.Mine
 	if a.Outcome != want || a.Mine != mine && !again {
 		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
@@ -97,7 +97,7 @@ func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
 	return r.matches(a.Record)
 }
 
-// leftBy reports whether a request leaves alone a key that somebody has had.
+// leftBy reports whether req leaves the key alone because it has an attempt.
 func (r *reference) leftBy(req driver.ClaimRequest) bool {
 	return req.OnlyNew && r.state != driver.StateAbsent && r.attempt > 0
 }
@@ -109,7 +109,7 @@ func (r *reference) left(a driver.Answer) error {
 			a.Record.Remaining)
 	}
 	if !r.lapsed {
-		a.Record.Remaining = long // of the live lease, if there is one: it gives way
+		a.Record.Remaining = long // the rest of a live lease that gives way
 	}
 	return r.matches(a.Record)
 }
@@ -148,7 +148,7 @@ func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	case r.state == r.reach(c) && r.token == c.Token:
 		held, written = true, true
 		if r.late || !time.Now().Before(c.Until) {
-			held = a.Held // the store may answer either, for an end written late or sent again late
+			held = a.Held // either is right for an end that is late
 		}
 	case c.EffectApplied && r.mayLand(c.Fence):
 		written = true

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestResentClaims: behind a client that sends again the first claim of an attempt may find
-// itself. Elsewhere a store that says so is wrong, and nowhere may another's claim be Mine.
+// TestResentClaims: if the client may send a claim again by itself, the first answer may be Mine.
+// With any other client such an answer is wrong. Another owner's claim is never Mine.
 func TestResentClaims(t *testing.T) {
 	mine := driver.ClaimRequest{Token: driver.Token{1}}
 	first := driver.Answer{Outcome: dedup.Acquired, Mine: true,

@@ -35,7 +35,7 @@ func (s *shop) effects(message string) int {
 
 var errDown = errors.New("the downstream is down")
 
-// handlers are ways to handle a message, and what is said of them: nothing, of good ones.
+// handlers are ways to handle a message. blame is the failure that each must cause, or "" for none.
 var handlers = map[string]struct {
 	deliver func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error
 	config  dedup.Config
@@ -149,8 +149,8 @@ var handlers = map[string]struct {
 		}},
 }
 
-// TestTwiceAndStorm: they find nothing to blame in a handler that is right, and say what the others
-// do.
+// TestTwiceAndStorm: neither finds anything wrong in a right handler, and each reports the faults
+// of the other handlers.
 func TestTwiceAndStorm(t *testing.T) {
 	for name, c := range handlers {
 		for what, run := range map[string]func(testing.TB, Subject) Report{

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup/layered"
 )
 
-// memory is a filter that knows what it was told, up to lag ago.
+// memory is a filter that knows the ids that were added to it, and says that it lags by lag.
 type memory struct {
 	mu    sync.Mutex
 	ids   map[[16]byte]bool
@@ -61,7 +61,7 @@ func (m *memory) Wrong(n int) {
 	m.wrong += n
 }
 
-// watched is a store that keeps what it was sent, and fails when the filter was not told before.
+// watched is a store that records its calls, and fails if the filter was not told before a write.
 type watched struct {
 	dedup.Store
 	t      testing.TB
@@ -75,7 +75,7 @@ func watch(t testing.TB, filter *memory) *watched {
 	return &watched{Store: dedup.Memory(1000), t: t, filter: filter}
 }
 
-// wantTold makes the filter forget what it was told, so that the next write tells it again.
+// wantTold makes the filter forget id, so that the next write has to add it again.
 func (w *watched) wantTold(id driver.ID, call string) {
 	assert.True(w.t, w.filter.has(id), call+" was sent before the filter was told")
 	w.calls = append(w.calls, call)
@@ -142,7 +142,7 @@ func TestFrontHidesNothing(t *testing.T) {
 	deduptest.Wrapper(t, func(s dedup.Store) dedup.Store { return front(t, s, told()) })
 }
 
-// It does not claim to do either what the store cannot do.
+// The front has only the optional interfaces that its store has.
 func TestFrontInventsNothing(t *testing.T) {
 	plain := front(t, struct{ dedup.Store }{dedup.Memory(1)}, told())
 	_, pairs := plain.(driver.FinishClaimer)
@@ -151,7 +151,7 @@ func TestFrontInventsNothing(t *testing.T) {
 	assert.False(t, counts, "ForgetCounter")
 }
 
-// Only keys whose bits the filter has are taken for duplicates, however far it lags.
+// A claim is marked as a likely duplicate only if the filter has its key, however far it lags.
 func TestFrontOfClaims(t *testing.T) {
 	old, wrong := driver.ID{1}, driver.ID{2}
 	filter := told(old, wrong)
@@ -179,7 +179,7 @@ func TestFrontOfClaims(t *testing.T) {
 	assert.Equal(t, 1, filter.wrong, "false positives")
 }
 
-// Only a filter that knows everything up to now answers instead of the store.
+// Only a filter without a lag answers instead of the store.
 func TestFrontOfLookups(t *testing.T) {
 	old, wrong := driver.ID{1}, driver.ID{2}
 	filter := told(old, wrong)
@@ -201,7 +201,7 @@ func TestFrontOfLookups(t *testing.T) {
 	assert.Equal(t, 1, filter.wrong, "false positives")
 }
 
-// Everything that is written is added before it is sent.
+// The front adds each key to the filter before it sends the write.
 func TestFrontTellsTheFilter(t *testing.T) {
 	filter := told()
 	store := watch(t, filter)

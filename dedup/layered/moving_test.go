@@ -30,8 +30,8 @@ func (closed) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answ
 	return answers
 }
 
-// The core gives nothing back of a claim that was not sent: so the half that was won is given back
-// at once, and not held until it lapses.
+// The Deduper does not release a claim that was not sent. So Moving gives back the half that was
+// won at once, and does not hold it until it lapses.
 func TestMovingGivesBackWhatWasHalfSent(t *testing.T) {
 	lead := dedup.Memory(10)
 	store, err := layered.Moving(lead, closed{dedup.Memory(10)})
@@ -46,7 +46,7 @@ func TestMovingGivesBackWhatWasHalfSent(t *testing.T) {
 	assert.Equal(t, 1, ans.Record.Attempt)
 }
 
-// Both are asked for what they cannot do, and what one cannot do the two cannot do either.
+// The pair has the limits of both stores: what one of them cannot do, the pair cannot do either.
 func TestMovingHasTheLimitsOfBoth(t *testing.T) {
 	a := narrow{dedup.Memory(1), driver.Limits{MaxHold: time.Hour, MinHold: time.Second,
 		MaxLease: time.Minute, NoResults: true}}

@@ -14,7 +14,7 @@ import (
 // by the idempotency key that the payment had.
 func ExampleNew() {
 	ctx := context.Background()
-	store := dedup.Memory(1000) // or of redisadapter, or of sqlstore
+	store := dedup.Memory(1000) // or a store of redisadapter or sqlstore
 	cfg := dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second}
 	payments, err := dedup.New(store, cfg)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestConfig(t *testing.T) {
 	wantField(t, err, "store")
 }
 
-// wantField insists on an InputError about a field, or on none.
+// wantField insists on an InputError about a field, or on no error if field is empty.
 func wantField(t *testing.T, err error, field string) {
 	t.Helper()
 	if field == "" {
@@ -63,8 +63,8 @@ func wantField(t *testing.T, err error, field string) {
 	assert.Equal(t, field, input.Field, "%v", err)
 }
 
-// TestWait: the pause before a key is asked about again grows, and is the same at every look of any
-// process.
+// TestWait: the pause before a key is asked about again grows, and every process computes the same
+// pause at every look.
 func TestWait(t *testing.T) {
 	cfg := Config{Policy: PolicyHold, Wait: time.Second, MaxWait: time.Minute}
 	a, err := New(dedup.Memory(1), cfg)
@@ -86,7 +86,7 @@ func TestWait(t *testing.T) {
 	assert.GreaterOrEqual(t, len(pauses), 300, "of 550: they are in step")
 }
 
-// rig is a store in a bubble, and what became of its keys.
+// rig is a store in a bubble, and the results of its resolvers.
 type rig struct {
 	t     *testing.T
 	store dedup.Store
@@ -164,7 +164,7 @@ func (r *rig) pass(res *Resolver, want Resolved) {
 
 func keep(*Config) {}
 
-// TestEnds: each answer of the downstream is what the next delivery finds.
+// TestEnds: the next delivery finds the answer of the downstream.
 func TestEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer dedup.Resolution
@@ -202,8 +202,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestManyResolvers: of many processes one asks about a key at a time, and what nobody knows is
-// asked about again after a while, up to MaxAsks.
+// TestManyResolvers: only one of many processes asks about a key at a time. If the key stays
+// unknown, it is asked about again after a while, up to MaxAsks.
 func TestManyResolvers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -227,7 +227,7 @@ func TestManyResolvers(t *testing.T) {
 	})
 }
 
-// TestAlarms: an operator hears once of a key that is old, or that nobody may ask about.
+// TestAlarms: an operator gets one alarm for a key that is old, or that nobody may ask about.
 func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -247,7 +247,7 @@ func TestAlarms(t *testing.T) {
 }
 
 // TestAlarmsOfManyProcesses: a key is not listed while another process asks about it. That does not
-// call the operator again. Another attempt in doubt does.
+// raise a second alarm. Another attempt in doubt does.
 func TestAlarmsOfManyProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -295,7 +295,7 @@ func (s small) Finish(ctx context.Context, ends []driver.Finish) []driver.Answer
 	return s.Resolvable.Finish(ctx, ends)
 }
 
-// TestLongAnswers: an answer that is too long for the store settles its key, too.
+// TestLongAnswers: an answer that is too long for the store also resolves its key.
 func TestLongAnswers(t *testing.T) {
 	long := strings.Repeat("ü", 1<<10)
 	for name, tt := range map[string]struct {
@@ -324,8 +324,8 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// TestAskThatGoesWrong: a panic is an error and no answer, and so is what is said after the key is
-// lost.
+// TestAskThatGoesWrong: an Ask that panics, fails, or returns after the key was lost, is an error
+// and not an answer.
 func TestAskThatGoesWrong(t *testing.T) {
 	for name, ask := range map[string]func(context.Context) (dedup.Resolution, error){
 		"panics": func(context.Context) (dedup.Resolution, error) { panic("boom") },
@@ -355,7 +355,7 @@ func TestAskThatGoesWrong(t *testing.T) {
 	}
 }
 
-// TestKeepsTheKey: a question that takes longer than the lease keeps its key.
+// TestKeepsTheKey: the key is kept while a question takes longer than the lease.
 func TestKeepsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -374,7 +374,7 @@ func TestKeepsTheKey(t *testing.T) {
 	})
 }
 
-// TestRests: a key that nobody knows is left alone for a while, which grows.
+// TestRests: a key that stays unknown is left alone for a while, and each time for longer.
 func TestRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

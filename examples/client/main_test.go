@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryPaymentLandsOnce through a server that drops one answer in three.
+// TestEveryPaymentLandsOnce: the server drops one answer in three, and each payment lands once.
 func TestEveryPaymentLandsOnce(t *testing.T) {
 	server, err := startFlaky(t.Context())
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestEveryPaymentLandsOnce(t *testing.T) {
 			failures[f]++
 		}
 	}
-	// All three kinds of trouble were met.
+	// All three kinds of failures have happened.
 	for _, f := range []string{"no answer", "503", "409 in flight"} {
 		assert.NotZero(t, failures[f], "nobody met %q: %v", f, failures)
 	}
@@ -39,7 +39,7 @@ func TestEveryPaymentLandsOnce(t *testing.T) {
 	assert.Len(t, server.payments, n, "%d payments on the server\n%s", len(server.payments), &out)
 }
 
-// TestReport sees what has landed twice, and what is missing.
+// TestReport: a payment that landed twice, or never, is an error.
 func TestReport(t *testing.T) {
 	server := &flaky{payments: map[string]int{"twice": 2, "once": 1}}
 	for id, good := range map[string]bool{"once": true, "twice": false, "never": false} {
@@ -48,8 +48,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyEachTime pays twice: it is the key that has a payment once, and the answer of the
-// first of these is lost.
+// TestAnotherKeyEachTime: with a new key for the second try the payment is made twice. The answer
+// to the first try is lost.
 func TestAnotherKeyEachTime(t *testing.T) {
 	server, err := startFlaky(t.Context())
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// shop is the API as main makes it, over a database of its own.
+// shop is the API of main, over a database of its own.
 type shop struct {
 	*testing.T
 	url    string
@@ -38,7 +38,7 @@ func forEach(t *testing.T, test func(s *shop)) {
 	t.Run("postgres", func(t *testing.T) { test(postgresShop(t)) })
 }
 
-// postgresShop has a schema to itself.
+// postgresShop uses a schema of its own.
 func postgresShop(t *testing.T) *shop {
 	dsn, name := servertest.Postgres(t), servertest.Prefix(t)
 	admin, _, done, err := open(dsn)
@@ -73,7 +73,7 @@ func newShop(t *testing.T, dsn, name string) *shop {
 	s := &shop{T: t, db: db, name: name}
 	server := httptest.NewServer(s.losing(h))
 	t.Cleanup(server.Close)
-	// A client that asks again while its payment is in flight.
+	// This client asks again while its payment is in flight.
 	transport, err := retry.NewTransport(nil,
 		retry.TransportConfig{Policy: retry.Policy{Budget: retry.Unlimited()}})
 	require.NoError(t, err)
@@ -81,8 +81,8 @@ func newShop(t *testing.T, dsn, name string) *shop {
 	return s
 }
 
-// losing lets the handler run, and then closes the connection instead of answering, while s.lose is
-// more than 0.
+// losing lets the handler run. While s.lose is more than 0, it then closes the connection instead
+// of answering.
 func (s *shop) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.lose.Load() > 0 && s.lose.Add(-1) >= 0 {
@@ -163,8 +163,8 @@ func TestDuplicate(t *testing.T) {
 			s.Errorf("of nobody: %+v", nobody)
 		}
 		s.wantBalance("alice", 1000, 2)
-		// A refused payment stays refused, and books nothing: alice's row is first, and would have
-		// been booked.
+		// A refused payment stays refused, and books nothing. alice's row is written first, and
+		// must be rolled back.
 		for _, replayed := range []bool{false, true} {
 			r := s.send(http.MethodPost, "/payments", "alice", `{"to":"nobody","amount":10}`,
 				"Idempotency-Key", `"2"`)
@@ -207,8 +207,8 @@ func TestConcurrentDuplicates(t *testing.T) {
 	})
 }
 
-// The connection is killed in the midst of a payment, which is rolled back, and answered with 503.
-// Its client sends it again.
+// The connection is killed during a payment, which is rolled back and answered with 503. The client
+// sends it again.
 func TestKilledConnection(t *testing.T) {
 	s := postgresShop(t)
 	locked, err := s.db.BeginTx(t.Context(), nil)

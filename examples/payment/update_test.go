@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// put sends an update under a condition, and under a key; "" is none.
+// put sends an update with a condition and a key. "" means none.
 func (s *shop) put(ifMatch, key, note string) reply {
 	s.Helper()
 	var header []string
@@ -28,7 +28,7 @@ func (s *shop) wantReply(what string, got reply, status int, etag string, replay
 	}
 }
 
-// wantNote looks at what alice has, and how often it was written: the first version is 1.
+// wantNote checks alice's note and its version. The first version is 1.
 func (s *shop) wantNote(want string, version int64) {
 	s.Helper()
 	var note string
@@ -64,14 +64,14 @@ func TestConditionalUpdate(t *testing.T) {
 	})
 }
 
-// The first answer is lost, and the client's transport sends the update again.
+// The first answer is lost, and the client's transport repeats the update.
 func TestConditionalUpdateLostAnswer(t *testing.T) {
 	forEach(t, func(s *shop) {
 		s.lose.Store(1)
 		s.wantReply("with a key", s.put(`"1"`, "k1", "rent"), 204, `"2"`, true)
 		s.wantNote("rent", 2)
-		// Without a key it is written once, too. But its own client is told that somebody has
-		// written.
+		// Without a key it is also written once. But the client gets the answer that another
+		// client has written.
 		s.lose.Store(1)
 		s.wantReply("without", s.put(`"2"`, "", "food"), 412, "", false)
 		s.wantNote("food", 3)
@@ -81,14 +81,14 @@ func TestConditionalUpdateLostAnswer(t *testing.T) {
 	})
 }
 
-// A key is sent again after others have written: the answer is the first one, its ETag included.
+// Others have written when a key is sent again. The answer is the first one, with its ETag.
 func TestConditionalUpdateReplay(t *testing.T) {
 	forEach(t, func(s *shop) {
 		s.wantReply("first", s.put(`"1"`, "k1", "rent"), 204, `"2"`, false)
 		s.wantReply("somebody else", s.put(`"2"`, "", "food"), 204, `"3"`, false)
 		s.wantReply("again", s.put(`"1"`, "k1", "rent"), 204, `"2"`, true)
 		s.wantNote("food", 3)
-		// A refusal is as final. A client that has read again makes another update, and must not
+		// A refusal is also final. A client that has read again makes another update, and must not
 		// use the old key for it.
 		s.wantReply("too late", s.put(`"2"`, "k2", "heat"), 412, "", false)
 		s.wantReply("too late, again", s.put(`"2"`, "k2", "heat"), 412, "", true)
@@ -99,7 +99,7 @@ func TestConditionalUpdateReplay(t *testing.T) {
 	})
 }
 
-// Many have read one version and write at the same time, each twice: one of them has written.
+// Many clients have read one version, and write at once, each twice. Only one of them succeeds.
 func TestConditionalUpdatesAtOnce(t *testing.T) {
 	forEach(t, func(s *shop) {
 		const clients = 10
@@ -108,7 +108,7 @@ func TestConditionalUpdatesAtOnce(t *testing.T) {
 		for i := range replies {
 			for j := range replies[i] {
 				key := fmt.Sprint(i)
-				if i%2 == 1 { // without a key both are sent, and one at most is done
+				if i%2 == 1 { // without a key both are executed, and at most one of them writes
 					key = ""
 				}
 				wg.Go(func() { replies[i][j] = s.put(`"1"`, key, fmt.Sprint(i)) })

@@ -44,7 +44,7 @@ func TestPipeline(t *testing.T) {
 			require.Equal(t, 2*orders, sent)
 			require.NoError(t, s.work(ctx, orders))
 			require.NoError(t, ctx.Err(), "it did not come to its end")
-			// A booking that is written twice, or still to be written, would be a mail more.
+			// A second booking, or one that is still to come, would cause another mail.
 			booked, err := s.booked(ctx)
 			of, mails := s.mails.count()
 			require.NoError(t, err)
@@ -65,8 +65,8 @@ func TestRun(t *testing.T) {
 	assert.Error(t, run(t.Context(), "", t.TempDir(), 10), "it waits for a Kafka that is gone")
 }
 
-// TestKill kills a process while it mails, and another one continues. Nothing is lost. A mail that
-// is sent twice was sent by the first process before it could be recorded. A third process finds
+// TestKill kills a process while it mails, and another process continues. Nothing is lost. A mail
+// is sent twice only if the first process sent it before it could record it. A third process finds
 // nothing to do.
 func TestKill(t *testing.T) {
 	brokers, closeKafka, err := connect(strings.Join(servertest.Kafka(t), ","))
@@ -98,7 +98,7 @@ func TestKill(t *testing.T) {
 	for poll := time.NewTicker(10 * time.Millisecond); ; <-poll.C {
 		if all, _ := mails(); len(all) > 0 &&
 			slices.ContainsFunc(all[:min(len(all), 20)], onRecord) {
-			break // and most of what is in flight is not
+			break // most mails in flight are not recorded yet
 		}
 		require.Empty(t, ended, "it has ended")
 	}
@@ -122,8 +122,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// recorder reports whether a mail is on record while the process runs. It is asked first when a
-// mail is there.
+// recorder reports whether a mail is on record while the process runs. Its first call must come
+// when there is a mail.
 func recorder(t *testing.T, dir string) func(order string) bool {
 	t.Helper()
 	var d *dedup.Deduper
@@ -153,7 +153,7 @@ func scope(dir string) dedup.Option {
 	return dedup.WithScope(kafkaadapter.ScopeOf("mailing-of-"+topic, topic))
 }
 
-// recordedMails are those that a killed process has put on record.
+// recordedMails returns the mails that a killed process has recorded.
 func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]bool {
 	t.Helper()
 	base := filepath.Base(dir)
@@ -173,7 +173,7 @@ func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]
 	return all
 }
 
-// TestMain: with PIPELINE_TEST_DIR this process is the program, for TestKill.
+// TestMain: if PIPELINE_TEST_DIR is set, this process is the program of TestKill.
 func TestMain(m *testing.M) {
 	dir := os.Getenv("PIPELINE_TEST_DIR")
 	if dir == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world is an agency whose effects are counted. The first answers are lost, of these activities or
-// of all.
+// world is an agency whose effects are counted. The first lost answers of the named activities, or
+// of all activities, do not arrive.
 func world(t *testing.T, lost int32, names ...string) *agency {
 	t.Helper()
 	a, err := newAgency(t.Context(), 10)
@@ -25,7 +25,7 @@ func world(t *testing.T, lost int32, names ...string) *agency {
 	return a
 }
 
-// effects is what has happened outside.
+// effects has the numbers of effects outside of the workflow.
 type effects struct{ seats, charges, refunds, tickets int }
 
 func (a *agency) want(t *testing.T, want effects) {
@@ -37,8 +37,8 @@ func (a *agency) want(t *testing.T, want effects) {
 			len(a.airline.tickets)}), "after %v", a.runs.runs)
 }
 
-// TestEachActivityOnce: all run three times, for their answers are lost after the effect has
-// landed.
+// TestEachActivityOnce: each activity runs three times, because its answers are lost after the
+// effect has landed.
 func TestEachActivityOnce(t *testing.T) {
 	a := world(t, 2)
 	ticket, err := a.book("trip")
@@ -46,7 +46,7 @@ func TestEachActivityOnce(t *testing.T) {
 	assert.Equal(t, "LH1-001", ticket)
 	a.want(t, effects{seats: 1, charges: 1, tickets: 1})
 	assert.Equal(t, map[string]int{"Reserve": 3, "Charge": 3, "Issue": 3}, a.runs.runs, "ran")
-	// The same workflow again, as after a reset: another run, and the keys of the first.
+	// The same workflow runs again, as after a reset, with the same keys.
 	ticket, err = a.book("trip")
 	assert.NoError(t, err)
 	assert.Equal(t, "LH1-001", ticket)
@@ -67,7 +67,7 @@ func TestCompensatedOnce(t *testing.T) {
 		a.runs.runs)
 }
 
-// TestDeclined: nothing was taken, so nothing is given back.
+// TestDeclined: nothing was charged, so nothing is refunded.
 func TestDeclined(t *testing.T) {
 	a := world(t, 1)
 	a.bank.decline = true
@@ -76,7 +76,7 @@ func TestDeclined(t *testing.T) {
 	a.want(t, effects{})
 }
 
-// TestSoldOut: the step that failed for good has taken no seat, so none goes back.
+// TestSoldOut: the step that failed for good has not taken a seat, so it gives none back.
 func TestSoldOut(t *testing.T) {
 	a := world(t, 0)
 	_, err := a.db.ExecContext(t.Context(), `UPDATE flight SET free = 0`)
@@ -86,8 +86,8 @@ func TestSoldOut(t *testing.T) {
 	a.want(t, effects{seats: 10})
 }
 
-// TestAnswersOfTheOutsideLost: the bank has charged, and nobody has heard of it; it would charge
-// again if it were told to.
+// TestAnswersOfTheOutsideLost: the bank has charged, but its answer is lost. It would charge again
+// for a second request.
 func TestAnswersOfTheOutsideLost(t *testing.T) {
 	a := world(t, 0)
 	a.bank.lose, a.airline.lose = 1, 2
@@ -97,8 +97,8 @@ func TestAnswersOfTheOutsideLost(t *testing.T) {
 	a.want(t, effects{seats: 1, charges: 1, tickets: 1})
 }
 
-// TestGivenUp: the workflow gives up on a charge that the bank has made, of which neither heard; it
-// is found and given back.
+// TestGivenUp: the bank has charged, but the workflow does not learn that and gives up. The charge
+// is found and refunded.
 func TestGivenUp(t *testing.T) {
 	a := world(t, 8, "Charge")
 	a.bank.lose = 1
@@ -108,8 +108,8 @@ func TestGivenUp(t *testing.T) {
 	assert.Equal(t, 8, a.runs.runs["Charge"], "ran %v", a.runs.runs)
 }
 
-// TestUndoneStaysUndone: the same workflow started again, after its seat has gone back, finds no
-// seat to be its own.
+// TestUndoneStaysUndone: after its seat was given back, the same workflow starts again. It does not
+// take a seat.
 func TestUndoneStaysUndone(t *testing.T) {
 	a := world(t, 8, "Reserve")
 	for range 2 {
@@ -120,8 +120,8 @@ func TestUndoneStaysUndone(t *testing.T) {
 	}
 }
 
-// TestInFlightElsewhere: while another worker has the charge, its activity is asked for again and
-// again, and nothing is charged.
+// TestInFlightElsewhere: another worker holds the claim of the charge. The activity is tried until
+// that worker has completed it, and charges nothing itself.
 func TestInFlightElsewhere(t *testing.T) {
 	a := world(t, 0)
 	claim, err := a.once.Claim(t.Context(), "trip/charge")

@@ -41,7 +41,7 @@ func (e *effects) handle(_ context.Context, d *webhook.Delivery) error {
 	return nil
 }
 
-// forEach runs a test on the embedded Redis, and on a real one where there is one.
+// forEach runs a test on the embedded Redis, and on a real one if there is one.
 func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 	for name, address := range map[string]func(testing.TB) string{
 		"embedded": func(testing.TB) string { return "" },
@@ -103,7 +103,7 @@ func TestAtTheSameTime(t *testing.T) {
 			wg.Go(func() {
 				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid,
 					testSecrets.billing)
-				// in flight: to be sent again
+				// in flight: the sender tries again
 				assert.NoError(t, err, status)
 				assert.False(t, status != http.StatusOK && status != http.StatusConflict, "%v %v",
 					status, err)
@@ -142,7 +142,7 @@ func TestTry(t *testing.T) {
 	assert.NoError(t, run("127.0.0.1:0", "", true))
 }
 
-// TestSecrets: no receiver of real events listens with a secret that is in the source.
+// TestSecrets: no receiver of real events uses a secret from the source.
 func TestSecrets(t *testing.T) {
 	env := map[string]string{"BILLING_SECRET": testSecrets.billing}
 	get := func(name string) string { return env[name] }

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// The examples of Adyen: of its page on HMAC signatures, and of adyen-node-api-library,
+// The examples are from Adyen's page on HMAC signatures, and from adyen-node-api-library,
 // src/__tests__/hmacValidator.spec.ts.
 const (
 	adyenKey  = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056"
@@ -83,7 +83,7 @@ func TestAdyenFailureAndSuccessAreTwoEvents(t *testing.T) {
 	assert.NotEqual(t, failed.ID, paid.ID)
 }
 
-// A reference of the merchant may have colons; a field that others could be cut from may not.
+// A merchant's reference may contain colons. A field that could then be split otherwise may not.
 func TestAdyenColons(t *testing.T) {
 	p := built(t)(webhook.Adyen(adyenKey))
 	_, err := p.Verify(adyenMessage(adyenSigned("1", "a:9:EUR:CAPTURE:true", "REFUND", "true")))
@@ -128,8 +128,8 @@ func FuzzAdyen(f *testing.F) {
 	})
 }
 
-// Prevents: a captured delivery gets a signed field a second time, in another case. The signature
-// still fits, and encoding/json of the handler takes the last one.
+// Prevents: a captured delivery gets a signed field a second time, with another case of its name.
+// The signature still matches, and the handler's encoding/json takes the last field.
 func TestAdyenSignedFieldInAnotherCaseIsRefused(t *testing.T) {
 	p := built(t)(webhook.Adyen(adyenKey))
 	signed := adyenSigned("1", "r", "AUTHORISATION", "false")

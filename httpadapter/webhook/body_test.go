@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// neverRead is a body that nobody may ask for.
+// neverRead is a body that must not be read.
 type neverRead struct{ t *testing.T }
 
 func (b neverRead) Read([]byte) (int, error) {
@@ -26,8 +26,8 @@ func (b neverRead) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A delivery whose headers cannot be those of an honest one costs no memory: it is refused before
-// its body is read.
+// A delivery whose headers cannot be genuine costs no memory: it is refused before its body is
+// read.
 func TestHeadersAreCheckedBeforeTheBody(t *testing.T) {
 	now, hex64 := time.Now().Unix(), strings.Repeat("ab", 32)
 	old := now - 3600
@@ -79,14 +79,14 @@ func TestHeadersAreCheckedBeforeTheBody(t *testing.T) {
 	}
 }
 
-// slow is a body whose end the test decides.
+// slow is a body that ends when the test closes it.
 type slow struct {
 	*io.PipeReader
 	more *io.PipeWriter
 }
 
-// Bodies that nobody has verified take no more memory than MaxUnverified; a delivery beyond it is
-// told to come back, and one that comes when there is room again is received.
+// Unverified bodies take no more memory than MaxUnverified. A delivery beyond that must come again
+// later. When there is room again, deliveries are received.
 func TestUnverifiedBodiesAreBounded(t *testing.T) {
 	const kib = 1 << 10
 	provider := webhook.Provider{Name: "p", Horizon: time.Hour, BodyLimit: 64 * kib,
@@ -120,7 +120,7 @@ func TestUnverifiedBodiesAreBounded(t *testing.T) {
 		require.NoError(t, s.more.Close())
 		assert.Equal(t, http.StatusOK, <-hung)
 	}
-	for i := range 20 { // what was counted is given back, on every path
+	for i := range 20 { // the room of every body is free again, however its request ended
 		assert.Equal(t, http.StatusOK,
 			send(fmt.Sprint("later-", i), strings.NewReader(strings.Repeat("x", 60*kib)), 60*kib))
 		assert.Equal(t, http.StatusRequestEntityTooLarge,

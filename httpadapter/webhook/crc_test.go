@@ -4,8 +4,8 @@ import (
 	"hash/crc32"
 )
 
-// sameCRC is a JSON body with blanks and tabs behind it, whose CRC-32 is that of like. Each of 64
-// places is a blank or a tab, and the CRC is linear in that choice: Gaussian elimination finds it.
+// sameCRC returns body and 64 blanks or tabs, with the CRC-32 of like. The CRC is linear in the
+// choice of blanks and tabs, so Gaussian elimination finds it.
 func sameCRC(body, like []byte) []byte {
 	const places = 64
 	forged := append([]byte{}, body...)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// A payment provider sends an event three times, and somebody forges one.
+// A payment provider sends an event three times, and an attacker forges one.
 func Example() {
 	// in production a store of package redisadapter
 	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{
@@ -29,7 +29,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	// of the provider's page, for this endpoint
+	// from the provider's page, for this endpoint
 	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 	provider, err := webhook.StandardWebhooks(secret)
 	if err != nil {
@@ -38,7 +38,7 @@ func Example() {
 	hook, err := webhook.New(run, provider, func(_ context.Context, d *webhook.Delivery) error {
 		var invoice struct{ Amount int }
 		if err := json.Unmarshal(d.Body, &invoice); err != nil {
-			return dedup.Permanent(err) // no delivery of it will be better
+			return dedup.Permanent(err) // another delivery of it would fail, too
 		}
 		fmt.Println(d.Type, d.ID, "books", invoice.Amount)
 		return nil

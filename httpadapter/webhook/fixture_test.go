@@ -87,7 +87,7 @@ func claimed(t testing.TB, store dedup.Store, change func(*dedup.Config)) httpad
 	return run
 }
 
-// endpoint is a receiver with what it did.
+// endpoint is a receiver that records its deliveries and its log.
 type endpoint struct {
 	*webhook.Receiver
 	runs atomic.Int64

@@ -55,7 +55,7 @@ func flood(t *testing.T, run func(webhook.Provider) *endpoint) {
 	}
 }
 
-// Nobody fills the store, or takes a key, without a secret.
+// Without a secret nobody can fill the store or take a key.
 func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	store := &claimCounter{Store: dedup.Memory(100)}
 	run := claimed(t, store, nil)
@@ -96,8 +96,8 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 	}
 }
 
-// A Runner is not even asked about what is forged, stale or malformed: whoever claims first
-// lets anybody take the key of an event that is still to come.
+// The Runner gets no forged, stale or malformed delivery. If its key were claimed first, anybody
+// could take the key of a later event.
 func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 	asked := 0
 	run := &fake{limit: 100, do: func(context.Context, string, httpadapter.Effect,
@@ -120,7 +120,7 @@ func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 				change(m.Header, name)
 				body := v.Body
 				if v.Sent == 0 && what != "unsigned" {
-					body += " " // there is no time to be stale
+					body += " " // it has no time, so it cannot be stale
 				}
 				asked = 0
 				w := send(e, request(m.Header, body))

@@ -20,7 +20,7 @@ import (
 
 const fuzzNow = 1700000000
 
-// within is the five minutes, worked out another way.
+// within computes the five minutes in another way.
 func within(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= fuzzNow-300 && n <= fuzzNow+300 && !strings.ContainsAny(text, "+-_")
@@ -34,7 +34,7 @@ func verified(p webhook.Provider, body string, header map[string]string) (webhoo
 	return p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: time.Unix(fuzzNow, 0)})
 }
 
-// A message is believed if, and only if, one of its entries is the signature of its text.
+// A message is verified if, and only if, one of its entries is the signature of its text.
 func FuzzStandardWebhooks(f *testing.F) {
 	key := []byte("0123456789abcdef01234567")
 	private := ed25519.NewKeyFromSeed([]byte("0123456789abcdef0123456789abcdef"))
@@ -57,7 +57,7 @@ func FuzzStandardWebhooks(f *testing.F) {
 	f.Add("", "-1", "", "")
 	f.Fuzz(func(t *testing.T, id, timestamp, list, body string) {
 		if strings.ContainsAny(list, "\r\n") {
-			return // no header has lines
+			return // a header cannot have line breaks
 		}
 		v1, v1a := sign(id + "." + timestamp + "." + body)
 		entries := strings.Split(list, " ")
@@ -71,7 +71,7 @@ func FuzzStandardWebhooks(f *testing.F) {
 			body, got, err, want)
 		assert.False(t, want && (got.ID != id || !got.Signed), "%q %q %q %q: %+v, %v; want %v", id,
 			timestamp, list, body, got, err, want)
-		// And what is rightly signed is believed.
+		// A message with a right signature is verified.
 		_, err = verified(p, body, map[string]string{"webhook-id": id,
 			"webhook-timestamp": timestamp, "webhook-signature": "v1a,AAAA " + v1})
 		want = id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12
@@ -134,7 +134,7 @@ func FuzzPrefixed(f *testing.F) {
 	})
 }
 
-// Every description that HMAC accepts signs the body, and never panics.
+// Every description that HMAC accepts signs the body, and Verify never panics.
 func FuzzHMACContent(f *testing.F) {
 	for _, c := range []string{"{body}", "{id}.{timestamp}.{body}", "{id}{body}", "{body}{body}",
 		"{{body}}", "}{", "v1:{body}:{id}", ""} {
@@ -164,7 +164,7 @@ func FuzzHMACContent(f *testing.F) {
 	})
 }
 
-// Members are those that encoding/json finds, where no name is there twice.
+// Members finds the same members as encoding/json, if no name is there twice.
 func FuzzMembers(f *testing.F) {
 	for _, body := range []string{`{"id":"1"}`, `{"id":1,"type":"paid"}`,
 		`{"id":{},"a":[{"id":1}],"type":null}`, `{"\u0069d":"1"}`, `{"id":"1","id":"2"}`,

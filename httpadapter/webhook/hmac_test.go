@@ -117,7 +117,7 @@ func TestHMACBordersDoNotMove(t *testing.T) {
 	}
 }
 
-// So does none of a separator that overlaps with itself, or with what stands before it.
+// The border also cannot move if a separator overlaps with itself or with the text before it.
 func TestHMACSeparatorsThatOverlap(t *testing.T) {
 	for _, row := range []struct {
 		content, text string
@@ -142,7 +142,7 @@ func TestHMACSeparatorsThatOverlap(t *testing.T) {
 	}
 }
 
-// Every short text, cut everywhere: it is one message, or none.
+// Every short text is split at every place. At most one of these messages is accepted.
 func TestHMACEveryTextIsOneMessage(t *testing.T) {
 	const longest = 8
 	messages := 0
@@ -157,7 +157,7 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 			p, err := webhook.HMAC(cfg)
 			require.NoError(t, err)
 			for n := 1; n < 2<<longest; n++ {
-				// all of two letters
+				// texts of two letters
 				text := strings.NewReplacer("0", "a",
 					"1", "b").Replace(strconv.FormatInt(int64(n), 2)[1:])
 				signature := hexMAC("old", text)
@@ -183,7 +183,7 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 	assert.GreaterOrEqual(t, messages, 1000, "nearly all messages are refused")
 }
 
-// Text that stands between nothing, before the first place or after the last, moves no border.
+// Text before the first place or after the last one moves no border.
 func TestHMACTextAtTheEnds(t *testing.T) {
 	cfg := base()
 	cfg.Content, cfg.TypeMember = "e{id}.{body}.e", ""

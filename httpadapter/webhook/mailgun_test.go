@@ -15,8 +15,8 @@ import (
 
 const mailgunKey = "signing key"
 
-// mailgunBody has the form of Mailgun's page on securing webhooks. Neither that page nor
-// mailgun-go has a signature with its key: hexMAC makes them, as the tests of mailgun-go do.
+// mailgunBody has the form that Mailgun's page on securing webhooks shows. Neither that page nor
+// mailgun-go has a signature with its key, so hexMAC makes one, like the tests of mailgun-go.
 func mailgunBody(sent int64, token, id string) string {
 	timestamp := strconv.FormatInt(sent, 10)
 	return fmt.Sprintf(`{"signature":{"token":%q,"timestamp":%q,"signature":%q},`+
@@ -37,7 +37,7 @@ func TestMailgunVerifies(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	got, err = p.Verify(mailgunMessage(strings.ReplaceAll(body,
-		fmt.Sprintf(`"%d"`, fuzzNow-60), strconv.Itoa(fuzzNow-60)))) // the page says int
+		fmt.Sprintf(`"%d"`, fuzzNow-60), strconv.Itoa(fuzzNow-60)))) // an int, as on the page
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	parent := strings.Replace(mailgunBody(fuzzNow, "t2", "E2"), `"signature":"`,
@@ -71,7 +71,7 @@ func TestMailgunAnythingElseIsRefused(t *testing.T) {
 	wantInputError(t, err, "no id")
 }
 
-// Retries may keep the time of the first attempt for eight hours; the future is five minutes.
+// Retries may have the time of the first attempt for eight hours. Five minutes ahead are allowed.
 func TestMailgunTimes(t *testing.T) {
 	p := built(t)(webhook.Mailgun(mailgunKey))
 	for off, want := range map[time.Duration]error{-8*time.Hour - 5*time.Minute: nil,
@@ -82,7 +82,7 @@ func TestMailgunTimes(t *testing.T) {
 	}
 }
 
-// The event is not signed: a token that was captured must not sign another one.
+// The event is not signed, so a captured token must not be used for another event.
 func TestMailgunTokenSignsOneEvent(t *testing.T) {
 	p := built(t)(webhook.Mailgun(mailgunKey))
 	_, err := p.Verify(mailgunMessage(mailgunBody(fuzzNow, "t1", "E1")))

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// signed is a delivery of each provider that says something of itself in its body.
+// signed makes a signed delivery with the given body, for each provider that reads its body.
 var signed = map[string]func(t testing.TB, body string) *http.Request{
 	"standard-webhooks": func(t testing.TB, body string) *http.Request {
 		return standard(t, "evt_1", body)
@@ -49,8 +49,8 @@ func signedBy(t testing.TB, name string) webhook.Provider {
 	return p
 }
 
-// A body is read member by member: an odd member does not hide another one. An event whose type
-// cannot be read is never acknowledged as one that nobody wants.
+// The members of a body are read one by one, so an odd member does not hide another one. If the
+// type of an event cannot be read, the event is not acknowledged as unwanted.
 func TestOddBodiesLoseNoEvent(t *testing.T) {
 	const run, skip, refuse = "run", "skip", "refuse"
 	for _, row := range []struct{ provider, body, want, eventType string }{
@@ -131,8 +131,8 @@ func TestOddBodiesLoseNoEvent(t *testing.T) {
 	}
 }
 
-// Ids in headers, and those of a Provider of somebody's own, must be told apart by everybody
-// who reads them.
+// Everybody who reads an id must be able to tell it from others, also an id of a header, or of the
+// user's own Provider.
 func TestIDsAreReadable(t *testing.T) {
 	for _, id := range []string{"\xff", "evt_\xed\xa0\x80", "evt_\uFFFD"} {
 		for name, r := range map[string]*http.Request{

@@ -16,14 +16,14 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// base64MAC is a signature, made without the package.
+// base64MAC computes a signature without the package.
 func base64MAC(hash func() hash.Hash, key, text string) string {
 	mac := hmac.New(hash, []byte(key))
 	mac.Write([]byte(text))
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// built returns a provider that its preset accepts.
+// built returns a provider, and insists that its preset returned no error.
 func built(t testing.TB) func(webhook.Provider, error) webhook.Provider {
 	t.Helper()
 	return func(p webhook.Provider, err error) webhook.Provider {
@@ -43,7 +43,7 @@ func wantInputError(t *testing.T, err error, what string) {
 	assert.ErrorAs(t, err, new(*dedup.InputError), what)
 }
 
-// The body, the signature's header and a second one: each change alone is refused.
+// A change of the body, of the signature or a second signature header is refused.
 func wantAnyChangeRefused(t *testing.T, p webhook.Provider, header string,
 	message func() *webhook.Message) {
 	t.Helper()

@@ -23,8 +23,8 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// The message and its certificate are those of the tests of PayPal-Java-SDK (ValidateCertTest.java,
-// clientCertTest.crt); its root and intermediate are those that paypalrestsdk 1.13.3 ships.
+// The message and its certificate are from the tests of PayPal-Java-SDK (ValidateCertTest.java,
+// clientCertTest.crt). The root and the intermediate are from paypalrestsdk 1.13.3.
 const (
 	payPalWebhook = "0FV983392A0531201"
 	payPalCert    = "https://api.sandbox.paypal.com/v1/notifications/certs/" +
@@ -52,7 +52,7 @@ func payPalMessage(t testing.TB) *webhook.Message {
 			"Paypal-Auth-Algo", "SHA256withRSA", payPalSigHeader, payPalSignature)}
 }
 
-// certServer answers for PayPal.
+// certServer answers like PayPal.
 type certServer struct {
 	asked  []string
 	answer func() *http.Response
@@ -132,7 +132,7 @@ func TestPayPalTimes(t *testing.T) {
 	}
 }
 
-// Nothing is fetched from where PayPal is not, whatever the sender says.
+// Certificates are fetched only from PayPal's hosts, whatever address a sender gives.
 func TestPayPalFetchesFromPayPalAlone(t *testing.T) {
 	p, server := sandbox(t)
 	path := "/v1/notifications/certs/CERT-1"
@@ -178,7 +178,7 @@ func TestPayPalCertificatesThatAreNoGood(t *testing.T) {
 	assert.ErrorContains(t, err, "expired", "kept, and no longer good")
 }
 
-// selfSigned is a certificate of a name, signed by itself.
+// selfSigned returns a certificate for name that is signed by itself.
 func selfSigned(t testing.TB, name string) []byte {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -192,7 +192,7 @@ func selfSigned(t testing.TB, name string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// A certificate that is trusted, of a host that is not PayPal's, signs nothing.
+// A trusted certificate for another host than PayPal's cannot sign a message.
 func TestPayPalCertificateOfAnotherHost(t *testing.T) {
 	for name, want := range map[string]string{"evil.example": "not of a host",
 		"notpaypal.com":                       "not of a host",
@@ -203,7 +203,7 @@ func TestPayPalCertificateOfAnotherHost(t *testing.T) {
 	}
 }
 
-// A sender without a key must not make the receiver send many requests.
+// A sender without a key cannot make the receiver send many requests.
 func TestPayPalFetchesAreBounded(t *testing.T) {
 	server := answering(404, nil)
 	p := payPal(t, server, payPalFile(t, "root.pem"))
@@ -219,7 +219,7 @@ func TestPayPalFetchesAreBounded(t *testing.T) {
 	assert.Len(t, server.asked, 9, "a minute later")
 }
 
-// A CRC-32 is forged with four bytes: the transmission must not carry another event.
+// Four bytes are enough to forge a CRC-32. So a transmission must not carry another event.
 func TestPayPalTransmissionCarriesOneEvent(t *testing.T) {
 	p, _ := sandbox(t)
 	m := payPalMessage(t)

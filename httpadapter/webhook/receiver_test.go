@@ -41,12 +41,12 @@ func TestOneEffectForADelivery(t *testing.T) {
 	for range 3 {
 		wantOK(t, send(e, standard(t, "evt_1", string(want.Body))))
 	}
-	// The id is signed, and it is the event: Stripe's bodies change from attempt to attempt.
+	// The id is signed and identifies the event: Stripe's bodies change from attempt to attempt.
 	wantOK(t, send(e, standard(t, "evt_1", `{"type":"paid","attempt":2}`)))
 	e.wantRuns(t, 1)
 }
 
-// Two providers whose events go to one endpoint do not answer for each other: ids are theirs.
+// Two providers send to one endpoint. An id of one is not an id of the other.
 func TestProvidersAreApart(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), nil)
 	for _, name := range []string{"acme", "other"} {
@@ -59,7 +59,7 @@ func TestProvidersAreApart(t *testing.T) {
 	}
 }
 
-// Receivers of one namespace do not answer for each other.
+// Two receivers of one namespace have separate ids.
 func TestEndpointsAreApart(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), nil)
 	for _, name := range []string{"billing", "crm"} {
@@ -76,12 +76,12 @@ func TestEndpointsAreApart(t *testing.T) {
 	}
 }
 
-// GitHub's id is not signed: the body is the event, and its id must agree.
+// GitHub's id is not signed. The body identifies the event, and its id must be the same each time.
 func TestUnsignedIDs(t *testing.T) {
 	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret),
 		nil, webhook.Config{})
 	wantOK(t, send(e, gitHub("1", "push", "{}")))
-	wantOK(t, send(e, gitHub("1", "push", "{}"))) // by hand, again
+	wantOK(t, send(e, gitHub("1", "push", "{}"))) // redelivered by hand
 	e.wantRuns(t, 1)
 	wantProblem(t, send(e, gitHub("2", "push", "{}")), 422, "delivery-relabelled", "") // captured
 	e.wantRuns(t, 1)
@@ -178,7 +178,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// The handler's error decides, also when it looks like an error of the store.
+// The handler's error decides, even if it looks like an error of the store.
 func TestHandlersError(t *testing.T) {
 	for _, failure := range []error{
 		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult,
@@ -216,7 +216,7 @@ func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
 	}
 }
 
-// A failure for good is acknowledged only when it is on record, as everything is.
+// A failure for good is acknowledged only when it is on record, like every other end.
 func TestPermanentWithoutARecordIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the leases are short
 		store := deduptest.NewFaulty(dedup.Memory(100), nil)
@@ -271,9 +271,9 @@ func TestInFlight(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
-// An operator who learns that an uncertain delivery has failed for good records that, without the
-// value that the receiver itself records. A provider that is answered with 500 would send the
-// delivery until it gives the endpoint up.
+// A resolver finds out that an uncertain delivery has failed for good. Its record has no value of
+// the receiver, but is acknowledged. With 500 the provider would redeliver until it gives the
+// endpoint up.
 func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
 		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
@@ -293,7 +293,7 @@ func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
-// Every end of a Runner but what is done is an answer that has the provider send again.
+// Unless the event is done, the answer makes the provider send again.
 func TestOnlyNilIsAcknowledged(t *testing.T) {
 	type result = dedup.Result[[]byte]
 	for _, row := range []struct {
@@ -313,7 +313,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
-		// ours to fix
+		// we have to fix these
 		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503,
 			"store-unavailable", "5"},
 		{result{}, nil, false, 503, "store-unavailable", "5"},
@@ -331,7 +331,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 	}
 }
 
-// A store that keeps no fingerprints is our mistake, and not the provider's.
+// If the store keeps no fingerprints, that is our mistake, and not the provider's.
 func TestAStoreThatRefusesTheKeyIsUnavailable(t *testing.T) {
 	e := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil),
 		provider(t, "github", gitHubSecret), nil, webhook.Config{})
@@ -360,9 +360,9 @@ func (c compact) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver
 	return answers
 }
 
-// Keys are stored for as long as the window: another version must find them.
-// A scope is base64url of the SHA-256 of webhook, 1, id or body, provider and endpoint, each
-// with its length in 8 bytes in front; the values are by Python's hashlib.
+// Keys are stored for as long as the window, and another version must find them. A scope is
+// base64url of the SHA-256 of webhook, 1, id or body, provider and endpoint, each after its length
+// in 8 bytes. Python's hashlib has computed the values.
 func TestKeysStayWhatTheyAre(t *testing.T) {
 	type made struct{ scope, key string }
 	for _, row := range []struct {
@@ -415,8 +415,8 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// A Runner of SQL runs the effect again after a deadlock: each run gets a delivery of its
-// own, whatever the one before did to it.
+// A Runner of SQL runs the effect again after a deadlock. Each run gets a new delivery, whatever
+// the run before has changed in its own.
 func TestTheRunnerRepeats(t *testing.T) {
 	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
 		_ dedup.Request) (dedup.Result[[]byte], error) {
@@ -501,7 +501,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// A handler that was canceled by its timeout may call the cancellation permanent: if that were
+// A handler that was canceled by its timeout may wrap the cancellation in Permanent. If that were
 // acknowledged, the event would be lost.
 func TestPermanentAfterTheTimeoutIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

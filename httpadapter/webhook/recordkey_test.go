@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// An operator who knows the event finds its record, whether its id is signed or not.
+// An operator who knows an event finds its record, whether its id is signed or not.
 func TestRecordIsFoundFromAnEvent(t *testing.T) {
 	for name, test := range map[string]struct {
 		identity webhook.Identity

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// secretSettings has every function that takes secrets, the name of its setting, and what its
-// errors say that a right one is.
+// secretSettings has every function that takes secrets. It has the name of the setting, and how its
+// errors describe a right secret.
 var secretSettings = map[string]struct {
 	with  func(secrets ...string) error
 	right string
@@ -51,7 +51,7 @@ func of(preset func(...string) (webhook.Provider, error)) func(...string) error 
 	}
 }
 
-// goodSecret is one that each function accepts.
+// goodSecret returns a secret that the function accepts.
 func goodSecret(field string) string {
 	if field == "webhook.Adyen.hexKeys" {
 		return "00ff"
@@ -59,8 +59,8 @@ func goodSecret(field string) string {
 	return secret
 }
 
-// Prevents: a program whose environment lacks the secret stops with a text that names neither the
-// setting nor what belongs there.
+// Prevents: a program without the secret in its environment stops with an error that names neither
+// the setting nor its form.
 func TestEmptySecretsAreNamed(t *testing.T) {
 	for field, s := range secretSettings {
 		good := goodSecret(field)
@@ -85,7 +85,7 @@ func TestEmptySecretsAreNamed(t *testing.T) {
 	}
 }
 
-// Each kind of malformed secret has its own text, which never has the secret.
+// Each kind of malformed secret has its own error, which never contains the secret.
 func TestMalformedSecretsAreNamed(t *testing.T) {
 	const (
 		verify, sign = "webhook.StandardWebhooks.secrets", "webhook.Sign.secrets"

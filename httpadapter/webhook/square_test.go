@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// The message of the tests of Square's SDKs (square-go-sdk, webhooks/client/client_test.go).
+// The message is from the tests of Square's SDKs (square-go-sdk, webhooks/client/client_test.go).
 const (
 	squareURL  = "https://webhook.site/679a4f3a-dcfa-49ee-bac5-9d0edad886b9"
 	squareKey  = "Ibxx_5AKakO-3qeNVR61Dw"

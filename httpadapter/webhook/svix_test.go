@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// svix renames the headers of Standard Webhooks to those that Svix's hosted senders use.
+// svix renames headers of Standard Webhooks to the names that senders hosted by Svix use.
 func svix(h http.Header, names ...string) http.Header {
 	out := h.Clone()
 	for _, name := range names {
@@ -23,8 +23,8 @@ func svix(h http.Header, names ...string) http.Header {
 	return out
 }
 
-// Senders hosted by Svix were refused: the same signature under svix-id, svix-timestamp and
-// svix-signature is the same message. A mix of the two sets is none, whatever is in it.
+// Senders hosted by Svix used to be refused. The same values under svix-id, svix-timestamp and
+// svix-signature are the same message. A mix of both sets of names is refused, whatever it says.
 func TestSvixNames(t *testing.T) {
 	p, err := webhook.StandardWebhooks(secret)
 	require.NoError(t, err)
@@ -61,8 +61,8 @@ func TestSvixNames(t *testing.T) {
 	}
 }
 
-// While a sender rotates its secret it signs with both. One signature that we can check is enough,
-// in whatever order they come; none of them is none.
+// While a sender rotates its secret it signs with both secrets. One signature that matches is
+// enough, in any order. Without a match the message is refused.
 func TestHMACDuringARotation(t *testing.T) {
 	body, now := []byte(`{"id":"evt_1"}`), time.Unix(1_700_000_000, 0)
 	known, other := hexMAC("known", string(body)), hexMAC("other", string(body))

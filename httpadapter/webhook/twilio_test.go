@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// The messages of the tests of twilio-go v1.31.0 (client/request_validator_test.go).
+// The messages are from the tests of twilio-go v1.31.0 (client/request_validator_test.go).
 const (
 	twilioURL   = "https://mycompany.com/myapp.php"
 	twilioQuery = "foo=1&bar=2"
@@ -82,7 +82,7 @@ func TestTwilioAnythingElseIsRefused(t *testing.T) {
 	wantRefused(t, built(t)(webhook.Twilio(twilioURL, "another")), twilioFormMessage(), "token")
 }
 
-// Twilio signs some URLs with their port and some without; the event stays the same.
+// Twilio signs some URLs with the port and some without. Both are the same event.
 func TestTwilioPorts(t *testing.T) {
 	for signed, url := range map[string]string{"https://a.example:443/x": "https://a.example/x",
 		"https://a.example/x":     "https://a.example:8443/x",
@@ -107,7 +107,7 @@ func TestTwilioSharedKey(t *testing.T) {
 	assert.Equal(t, "sent", got.Type)
 }
 
-// Other bodies with the same signed text are the same event: none of them runs again.
+// Different bodies with the same signed text are the same event, so none of them runs again.
 func TestTwilioOneEventForASignedText(t *testing.T) {
 	p := built(t)(webhook.Twilio(twilioURL, twilioToken))
 	signature := base64MAC(sha1.New, twilioToken, twilioURL+"A1Bx y")
@@ -144,7 +144,7 @@ func TestTwilioNeedsTokensAndAURL(t *testing.T) {
 	wantInputError(t, err, "an empty token")
 }
 
-// The receiver tells the query to Verify as it came.
+// The receiver passes the query to Verify unchanged.
 func TestServersQueryIsVerified(t *testing.T) {
 	p := built(t)(webhook.Twilio(twilioURL, twilioToken))
 	e := newEndpoint(t, claimed(t, dedup.Memory(10), nil), p, nil, webhook.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
-// The vectors are signed by other programs, and some are the providers' own.
+// Other programs have signed the vectors, and some vectors are the providers' own.
 func TestVectors(t *testing.T) {
 	list := vectors(t)
 	require.GreaterOrEqual(t, len(list), 16)
@@ -111,7 +111,7 @@ func TestAnythingElseIsRefused(t *testing.T) {
 	}
 }
 
-// A header of its own must be there exactly once, and the time it says is in the signature.
+// Each header of a provider must be there exactly once, and its time must be the signed time.
 func TestHeadersOfEachProvider(t *testing.T) {
 	for _, v := range vectors(t) {
 		p := provider(t, v.Provider, v.Secrets...)
@@ -146,8 +146,8 @@ func TestHeadersOfEachProvider(t *testing.T) {
 	}
 }
 
-// Not every server writes names of headers as net/http does, and a second one in another
-// case must not go unseen.
+// Some servers write header names in another case than net/http. A second header in another case
+// must be noticed.
 func TestHeadersInAnyCase(t *testing.T) {
 	for _, v := range vectors(t) {
 		p := provider(t, v.Provider, v.Secrets...)
@@ -169,8 +169,8 @@ func TestHeadersInAnyCase(t *testing.T) {
 	}
 }
 
-// A secret of one version does not verify another, whatever its bytes are: everybody may
-// know a public key.
+// A secret of one version does not verify signatures of another version, even with the same bytes,
+// because everybody may know a public key.
 func TestAPublicKeyIsNoSecret(t *testing.T) {
 	const whpk = "whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
 	body, now := "{}", time.Unix(1700000000, 0)
@@ -191,7 +191,7 @@ func TestAPublicKeyIsNoSecret(t *testing.T) {
 	}
 }
 
-// A list has as many signatures as a rotation needs, and not as many as a header holds.
+// A list may have as many signatures as a rotation needs, and no more.
 func TestSignaturesAreBounded(t *testing.T) {
 	for _, v := range vectors(t) {
 		if v.Name != "unknown version beside" && v.Name != "one secret" || v.Provider == "shopify" {
@@ -247,7 +247,7 @@ func TestSecretsAreRequired(t *testing.T) {
 	}
 }
 
-// Sign makes what the other programs make.
+// Sign makes the same signatures as the other programs.
 func TestSign(t *testing.T) {
 	n := 0
 	for _, v := range vectors(t) {
@@ -279,7 +279,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// The signature of Slack's own page is a slash command's: verified, and no event.
+// The signature on Slack's own page is of a slash command. It is verified, but is not an event.
 func TestSlackCommandsAreNoEvents(t *testing.T) {
 	const command = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
 	h := http.Header{}

@@ -19,7 +19,7 @@ import (
 
 func TestOptions(t *testing.T) {
 	for level, want := range map[sql.IsolationLevel]pgx.TxIsoLevel{
-		// a zero value that became the strictest level would fail every race
+		// if the zero value meant the strictest level, every race would be an error
 		sql.LevelDefault:         "",
 		sql.LevelReadUncommitted: pgx.ReadUncommitted,
 		sql.LevelReadCommitted:   pgx.ReadCommitted,

@@ -30,7 +30,7 @@ func newInspection() *inspection {
 	return &inspection{Report: advice.Report{Table: advices}}
 }
 
-// TestSettings: each setting by itself, and nothing of those that are well.
+// TestSettings: each bad setting gives its finding, and good settings give none.
 func TestSettings(t *testing.T) {
 	good := map[string]map[string]string{
 		"postgres": {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on",
@@ -105,9 +105,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestPreflightOfMySQLFails: everything is wrong with a server. It answers only the settings that
-// it is asked for, by MySQL's own names. Then it refuses a temporary table, and fails. The findings
-// until then are returned with the error, and no transaction goes back to the pool.
+// TestPreflightOfMySQLFails: a server has every bad setting. It answers only the settings that the
+// preflight needs, by MySQL's own names. Then it refuses a temporary table, and fails. The earlier
+// findings are returned with the error, and no transaction returns to the pool.
 func TestPreflightOfMySQLFails(t *testing.T) {
 	broken := errors.New("broken")
 	db, _ := sqlscript.Open(t,

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// closing has ended between the look at it and the wait for it.
+// closing is a context that ends between the first look at it and the wait for it.
 type closing struct {
 	context.Context
 	looked bool
@@ -24,8 +24,8 @@ func (c *closing) Err() error {
 	return c.Context.Err()
 }
 
-// A call that is left behind may begin only when its caller has its answers: it must not write
-// into those.
+// A call whose caller has left may run only after the caller has its answers. It must not write to
+// these.
 func TestLeftCallWritesElsewhere(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -39,7 +39,7 @@ func TestLeftCallWritesElsewhere(t *testing.T) {
 		before := answers[0].Err
 		<-ran
 		if before == nil {
-			continue // it was faster
+			continue // the call was faster than the context
 		}
 		left++
 		require.ErrorIs(t, answers[0].Err, context.Canceled,

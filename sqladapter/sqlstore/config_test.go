@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// wantField insists on an InputError about a field, or on none.
+// wantField insists on an InputError about field, or on no error if it is empty.
 func wantField(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *dedup.InputError

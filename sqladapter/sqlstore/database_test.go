@@ -16,7 +16,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// refusing is a database that is not of database/sql, and does nothing.
+// refusing is a native database that refuses everything.
 func refusing() Native {
 	return Native{
 		Begin: func(context.Context, sql.IsolationLevel) (native.Transaction, error) {
@@ -46,7 +46,7 @@ func TestNewNative(t *testing.T) {
 	}
 }
 
-// TestNativeErrors: each way to the database gives its error to its items.
+// TestNativeErrors: whichever way a call uses the database, its items get the error.
 func TestNativeErrors(t *testing.T) {
 	store, err := NewNative(refusing(), Options{Dialect: Postgres})
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestNativeErrors(t *testing.T) {
 	require.ErrorIs(t, err, errRefused)
 }
 
-// rowsOf plays rows without columns.
+// rowsOf has rows without columns.
 type rowsOf struct {
 	left         int
 	err, closing error
@@ -72,7 +72,7 @@ func (r *rowsOf) Scan(...any) error { return nil }
 func (r *rowsOf) Err() error        { return r.err }
 func (r *rowsOf) Close() error      { r.closed = true; return r.closing }
 
-// TestNativeRows: an error that comes with the rows, or when they are closed, is one of the
+// TestNativeRows: an error that comes with the rows, or when they are closed, is an error of the
 // statement.
 func TestNativeRows(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// decider is a store without a database: rows in a map, decided about under a mutex. It
-// shows what the functions that decide do, apart from every statement.
+// decider is a store without a database: it has rows in a map, and decides under a mutex. So it
+// tests the functions that decide without any statement.
 type decider struct {
 	checks Store
 	mu     sync.Mutex
@@ -23,8 +23,8 @@ type decider struct {
 	rows   map[driver.ID]claimRow
 }
 
-// do decides about one key. A function that says that nothing is to be written must leave the
-// row as it is.
+// do decides about one key. If decide says that nothing is written, it must not have changed the
+// row.
 func (d *decider) do(t testing.TB, id driver.ID,
 	decide func(r *claimRow, now int64) (driver.Answer, bool)) driver.Answer {
 	d.mu.Lock()
@@ -36,7 +36,7 @@ func (d *decider) do(t testing.TB, id driver.ID,
 	if write {
 		d.rows[id] = r
 	}
-	// A row from a database is its reader's own.
+	// The bytes of a database's row belong to its reader.
 	ans.Record.Result, ans.Record.Steps = bytes.Clone(ans.Record.Result),
 		bytes.Clone(ans.Record.Steps)
 	if write {
@@ -125,8 +125,8 @@ func (s decidingStore) Forget(ctx context.Context, ids []driver.ID, hold time.Du
 	return errs
 }
 
-// TestStoreDecides runs the suite that every Store must pass on what decides, without a
-// database.
+// TestStoreDecides runs the suite that every Store must pass on the functions that decide, without
+// a database.
 func TestStoreDecides(t *testing.T) {
 	d := &decider{checks: Store{maxResult: mostResult}, now: time.Now().UnixMicro(),
 		rows: make(map[driver.ID]claimRow)}

@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestStoreRefusesAClaimWithALargerResult: it would refuse the record of an effect that has
-// happened, with every delivery.
+// TestStoreRefusesAClaimWithALargerResult: otherwise the store would refuse the record of the
+// effect at every delivery.
 func TestStoreRefusesAClaimWithALargerResult(t *testing.T) {
 	s := &Store{maxResult: 1000}
 	require.NoError(t, s.checkClaim(&driver.ClaimRequest{Lease: time.Second, ResultLimit: 1000}))

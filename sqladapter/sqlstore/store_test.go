@@ -40,7 +40,7 @@ func TestGoldenStoreSQL(t *testing.T) {
 	}
 }
 
-// storeTexts are the statements about two rows.
+// storeTexts returns the statements for two rows.
 func storeTexts(s *Store) []string {
 	d, ids := s.dialect, make([]driver.ID, 2)
 	texts := []string{s.Migrations().SQL(), d.begin()}
@@ -60,8 +60,8 @@ func storeTexts(s *Store) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// TestSweepInPackets: claims are given back with the steps they have. All of a sweep in one packet
-// would be more than a server takes, and the next sweep would meet the same claims.
+// TestSweepInPackets: a sweep releases claims, which keep their steps. If it wrote all of them in
+// one packet, the server could refuse it, and the next sweep would find the same claims.
 func TestSweepInPackets(t *testing.T) {
 	lapsed := Step{Like: "lease_end <=", Rows: func([]any) (rows [][]sqldriver.Value) {
 		for n := range 3 {
@@ -116,7 +116,7 @@ func scriptStore(t *testing.T, steps ...Step) (*Store, *Script) {
 	return store, s
 }
 
-// TestStoreTransaction lets a renewal meet what transactions meet.
+// TestStoreTransaction: a renewal meets each error that a transaction can have.
 func TestStoreTransaction(t *testing.T) {
 	deadlock := func(s Step) Step { s.Err = sqlscript.NewMySQLError(1213); return s }
 	full := saves
@@ -159,14 +159,14 @@ func TestStoreTransaction(t *testing.T) {
 	}
 }
 
-// serialization is PostgreSQL's error for a transaction that it could not order among others.
+// serialization is PostgreSQL's error for a transaction that it cannot serialize.
 type serialization struct{}
 
 func (serialization) Error() string    { return "could not serialize access" }
 func (serialization) SQLState() string { return "40001" }
 
-// TestStatementThatIsNotOrdered: where connections are SERIALIZABLE, a statement of its own can
-// fail again and again, and a transaction at READ COMMITTED does not.
+// TestStatementThatIsNotOrdered: if connections are SERIALIZABLE, a single statement can fail again
+// and again. A transaction at READ COMMITTED does not.
 func TestStatementThatIsNotOrdered(t *testing.T) {
 	db, s := openScript(t, Step{Like: "UPDATE", Err: serialization{}},
 		Step{Like: "FOR UPDATE", Err: errInvalidConn})
@@ -182,13 +182,13 @@ func TestStatementThatIsNotOrdered(t *testing.T) {
 
 var errInvalidConn = errors.New("invalid connection")
 
-// isError compares errors of a server by what they say.
+// isError compares the texts of a server's errors.
 func isError(err, want error) bool {
 	return errors.Is(err, want) ||
 		err != nil && want != nil && strings.Contains(err.Error(), want.Error())
 }
 
-// TestStoreLeavesWithItsContext: no driver has to watch the context of a COMMIT.
+// TestStoreLeavesWithItsContext: a driver may ignore the context of a COMMIT. The call ends anyway.
 func TestStoreLeavesWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, s := scriptStore(t, loads, saves)
@@ -208,7 +208,7 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 	})
 }
 
-// TestStoreBadInput: an item that is wrong in itself reaches no database, and fails no other.
+// TestStoreBadInput: a bad item is not sent to the database, and no other item fails.
 func TestStoreBadInput(t *testing.T) {
 	store, s := scriptStore(t)
 	bad := func(edit func(*driver.Finish)) driver.Finish {

@@ -43,7 +43,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// The first of every parameter counts, in the order of the parameters.
+// For each x the first value counts, and the points are in the order of x.
 func TestAdd(t *testing.T) {
 	var s Series
 	for i, x := range []float64{64, 1, 64, 8} {

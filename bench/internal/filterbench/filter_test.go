@@ -22,8 +22,7 @@ func small() *env {
 	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2}
 }
 
-// Every workload runs, and every figure except speed reaches its goal in the smallest form
-// too.
+// Every workload runs. Every figure except speed reaches its goal even at the smallest size.
 func TestEverythingRuns(t *testing.T) {
 	e := small()
 	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Budget: e.budget}}.Run(
@@ -45,7 +44,7 @@ func TestEverythingRuns(t *testing.T) {
 	}
 }
 
-// A side that knows other ids than the rest would be faster or slower because of that.
+// All sides know the same ids, because other ids could make a side faster or slower.
 func TestSidesKnowTheSame(t *testing.T) {
 	const keys = 2000
 	b, wrong := small().of(keys), 0
@@ -85,7 +84,7 @@ func TestMeasurementsEndWithTheirContext(t *testing.T) {
 	require.Error(t, must.Try(func() { small().measureRotation(ctx, &harness.Setup{}) }))
 }
 
-// opened is a setup that is closed with the test.
+// opened returns a setup that is closed when the test ends.
 func opened(t *testing.T) *harness.Setup {
 	s := &harness.Setup{}
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
@@ -98,7 +97,7 @@ func embedded(t *testing.T) *server.Redis {
 	return redis
 }
 
-// The filter saves the lookups that it should save, and there are no more records than keys.
+// The filter saves the expected lookups, and there are no more records than keys.
 func TestLayered(t *testing.T) {
 	t.Parallel()
 	records := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// A stream has the duplicates that its name says, at a distance at which they are not in flight.
+// A stream has the share of duplicates in its name, so far apart that they are not in flight.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	const n = 40 * workers * batchIDs
@@ -40,13 +40,13 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// checkStream counts the keys that repeat an earlier one, and the different keys. It checks that
-// repeated keys lie where they should.
+// checkStream counts the keys that repeat an earlier one, and the different keys. It checks the
+// distance of repeated keys.
 func checkStream(t *testing.T, s stream, m made) (repeated, different int) {
 	t.Helper()
 	first, last := map[string]int{}, map[string]int{} // -1: before the stream
 	for _, key := range m.old {
-		_, twice := first[key] // assert.NotContains would look at every key
+		_, twice := first[key] // assert.NotContains would be slow here
 		require.False(t, twice, "%+v: an old key ends twice", s)
 		first[key] = -1
 	}
@@ -67,7 +67,7 @@ func checkStream(t *testing.T, s stream, m made) (repeated, different int) {
 	return repeated, len(first)
 }
 
-// Every way of running a stream runs each of its new keys once, in every timing.
+// Every side runs each new key of a stream once, in every timing.
 func TestOwnedRunsEachOnce(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -104,7 +104,7 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 	}
 }
 
-// A side that loses keys, or runs some twice, has no figure.
+// A side that loses keys, or runs some twice, gives an error and no figure.
 func TestWrongNumberIsAnError(t *testing.T) {
 	for ran, want := range map[int]bool{99: false, 100: true, 101: false} {
 		counts := func(_ context.Context, worker int, _ []string, _ effect) int {
@@ -115,10 +115,10 @@ func TestWrongNumberIsAnError(t *testing.T) {
 	}
 }
 
-// A set that is folded later would add work to another side's timing.
+// Sets are folded within the timing, or another side's timing would include that work.
 func TestTimingFolds(t *testing.T) {
 	t.Parallel()
-	// the sets have freshMembers members
+	// a set has freshMembers members
 	redis := embedded(t)
 	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration())
 	o.take(t.Context())

@@ -32,8 +32,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The median of ratios is not the ratio of medians: here the machine slowed down in the
-// second and third rounds, and the sides were equal in each.
+// The median of the ratios is not the ratio of the medians. Here the machine is slower in the
+// second and third round, but both sides are equal in each round.
 func TestPaired(t *testing.T) {
 	assert.Equal(t, []float64{1, 1, 1}, Paired([]float64{100, 50, 40}, []float64{100, 50, 40}))
 	assert.Equal(t, []float64{0.5}, Paired([]float64{1, 2, 3}, []float64{2, 0}),

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// scripted is a side that reports these rates, one per call.
+// scripted is a side that reports one of these rates at each call.
 func scripted(name string, order *[]string, rates ...float64) Side {
 	return Side{Name: name, External: func(context.Context) Sample {
 		*order = append(*order, name)
@@ -48,11 +48,11 @@ func TestRunPairsAndRotates(t *testing.T) {
 		[]string{rows[2].Side, string(rows[2].Goal), rows[2].Against}, "the side without a pair")
 }
 
-// A side that always came after the same one would pay for what that one leaves behind.
+// If a side always came after the same one, it would pay for the leftovers of that one.
 func TestOrderVaries(t *testing.T) {
 	const rounds = 3
 	for _, sides := range []int{1, 2, 3, 10} {
-		before := make(map[int]map[int]bool) // of each side, those that it came after
+		before := make(map[int]map[int]bool) // for each side, the sides before it
 		last := -1
 		for round := range rounds {
 			came := make(map[int]bool)
@@ -73,7 +73,7 @@ func TestOrderVaries(t *testing.T) {
 	}
 }
 
-// A server whose CPU time is unknown gives 0 for both sides, and 0 is less than any bound.
+// If the server's CPU time is unknown, both sides have 0, which must not reach a goal.
 func TestGoalIsNotReachedByNothing(t *testing.T) {
 	var order []string
 	rows := run(t, Runner{Scale: Scale{Rounds: 1, Keys: 1, Budget: 1}}, Setup{
@@ -112,7 +112,7 @@ func TestRunSizes(t *testing.T) {
 	})
 }
 
-// The cause of an interrupt is the error of the run, and a group is closed anyway.
+// An interrupted run returns the cause of the interrupt, and the group is closed anyway.
 func TestRunEnds(t *testing.T) {
 	closed, stop := false, errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -136,8 +136,8 @@ func TestFailureNamesTheSide(t *testing.T) {
 	}
 }
 
-// Without a bound a timing is as long as its budget: where 0 stood for "one batch", figures of a
-// store were those of its first round trip.
+// Without a bound a timing takes its whole budget. When 0 meant "one batch", the figures of a store
+// were those of its first round trip.
 func TestWithoutABoundTheBudgetSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100},
@@ -177,8 +177,8 @@ func TestServerOfAGroup(t *testing.T) {
 	}
 }
 
-// A group's connections are closed when it cannot be opened whole, the last first; and a close that
-// fails is an error of the run.
+// If a group cannot be opened completely, its connections are closed in reverse order. An error of
+// a close is an error of the run.
 func TestFailedGroupIsClosed(t *testing.T) {
 	broken, unclosed := errors.New("broken"), errors.New("unclosed")
 	var order []int
@@ -194,7 +194,7 @@ func TestFailedGroupIsClosed(t *testing.T) {
 	assert.Equal(t, []int{1, 0}, order)
 }
 
-// Rows of what is not timed in turn are rows of their group.
+// Figures that are not timed in turn are rows of their group.
 func TestFiguresBelongToTheirGroup(t *testing.T) {
 	var s Setup
 	s.Figure("n", "s", 9, "B").Wants("<= 10 B")
@@ -225,8 +225,8 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// The rate of a program that does the work of two sides one after the other, and not that of one of
-// them.
+// A program does the work of two sides one after the other. It is compared with the rate of both
+// together, and not with that of one of them.
 func TestNextToTwoTogether(t *testing.T) {
 	var order []string
 	known := Row{Name: "known when it was opened"}
@@ -254,7 +254,7 @@ func run(t *testing.T, r Runner, setup Setup) []Row {
 	return rows
 }
 
-// A side that needs more keys than others does not make them take as many.
+// If one side needs more keys than others, the others still get fewer.
 func TestLeastKeysOfASide(t *testing.T) {
 	sizes := make(map[string]int)
 	side := func(name string, least int) Side {
@@ -292,8 +292,8 @@ func TestBinds(t *testing.T) {
 	}
 }
 
-// In every round the slower of two sides counts, and the row names the one that was slower
-// in the median.
+// In every round the slower of two sides counts. The row names the side that was slower in the
+// median.
 func TestSlowerOfTwo(t *testing.T) {
 	samples := map[string][]Sample{"a": {{Rate: 10}, {Rate: 30}, {Rate: 10}},
 		"b": {{Rate: 20}, {Rate: 15}, {Rate: 40}}, "us": {{Rate: 5}, {Rate: 5}, {Rate: 5}}}
@@ -305,7 +305,7 @@ func TestSlowerOfTwo(t *testing.T) {
 	assert.Equal(t, []any{"a", 0.5}, []any{row.Against, row.Ratio}, "the other way round")
 }
 
-// The time that a server takes to tell its own is not in the measurement.
+// The time that it takes to read a server's CPU time is not measured.
 func TestReadingIsNotMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cpu := func(each time.Duration) CPU {

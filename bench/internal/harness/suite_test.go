@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Results say what took part, what was left out and why, and the servers end with the run.
+// Results name what was measured, and what was left out and why. The servers end with the run.
 func TestMeasure(t *testing.T) {
 	closed, once := false, Scale{Rounds: 1}
 	server := &Server{Name: "fake", Kind: "a fake on loopback",
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A suite that could not start all of its servers ends those that it has started.
+// If a suite cannot start all of its servers, those that it has started are ended.
 func TestServersEndAfterAnError(t *testing.T) {
 	closed, broken := false, errors.New("broken")
 	suite := Suite{Open: func(_ context.Context, _ Options, b *Bench) {

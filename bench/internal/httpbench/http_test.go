@@ -55,12 +55,12 @@ func TestWrongWorkIsNotTimed(t *testing.T) {
 	require.Error(t, run(timing()), "new requests were timed as replays")
 }
 
-// The client itself allocates next to nothing: the rows are about servers.
+// The client allocates almost nothing, because the rows are about servers.
 func TestClientAllocatesNothing(t *testing.T) {
 	p := opened(t, fiberBare)
 	const n = 2000
 	work := &harness.Timing{Keys: harness.FreshKeys(n), Latency: make([]time.Duration, n)}
 	allocs := testing.AllocsPerRun(3, func() { p.send(true)(t.Context(), work) })
-	// of the client, and of a server that allocates nothing either
+	// of the client, and of a server that also allocates nothing
 	assert.LessOrEqual(t, allocs/n, float64(mostAllocs))
 }

@@ -2,5 +2,5 @@
 
 package httpbench
 
-// mostAllocs is how many a request may take of client and server together.
+// mostAllocs is the largest number of allocations of a request, by client and server together.
 const mostAllocs = 1

@@ -2,5 +2,5 @@
 
 package httpbench
 
-// mostAllocs is larger here: under the race detector a sync.Pool drops a part of what it is given.
+// mostAllocs is larger here, because under the race detector a sync.Pool drops some of its objects.
 const mostAllocs = 4

@@ -30,7 +30,7 @@ func embedded(t *testing.T) *env {
 		gap: 256, meter: harness.Meter{ServerCPU: redis.CPU(), BrokerCPU: b.CPU()}}
 }
 
-// opened is a setup that is closed with the test.
+// opened returns a setup that is closed when the test ends.
 func opened(t *testing.T) *harness.Setup {
 	s := &harness.Setup{}
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
@@ -59,7 +59,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 	}
 }
 
-// The groups run from their topic to their last row.
+// Every group runs from the making of its topic to its last row.
 func TestGroupsRun(t *testing.T) {
 	e := embedded(t)
 	match := regexp.MustCompile("^4 partitions, 100 B, 50 %|messages/s$")
@@ -81,7 +81,7 @@ func TestGroupsRun(t *testing.T) {
 
 var messages = harness.Messages.Unit
 
-// Next to a slow partition, only the messages of the fast one count.
+// If one partition is slow, only the messages of the fast one count.
 func TestFastPartitionAloneCounts(t *testing.T) {
 	e := embedded(t)
 	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
@@ -92,8 +92,8 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 	}))
 }
 
-// The pairs of a point name its sides. Every layout has the goal next to its limits once, and
-// next to loops written by hand only at the central point.
+// The pairs of a point name sides of the point. Every layout has one goal relative to its limits. A
+// goal relative to loops written by hand is only at the central point.
 func TestPairs(t *testing.T) {
 	for _, p := range points() {
 		names := []string{""}
@@ -142,7 +142,7 @@ func TestPointsAreAllThere(t *testing.T) {
 	assert.True(t, details > 0 && details < len(titles), "a quick run leaves out %d", details)
 }
 
-// The timed part of a log has duplicates, and does not reach beyond its end.
+// The timed part of a log has duplicates, and is not larger than the log.
 func TestLogsAreLongEnough(t *testing.T) {
 	e := &env{messages: 5000, ahead: warm, behind: tail, gap: far}
 	for _, p := range points() {

@@ -24,7 +24,7 @@ func TestFailedStepIsTheErrorOfItsMeasurement(t *testing.T) {
 	require.NoError(t, Try(func() {}))
 }
 
-// A mistake of the program is not an error of the machine: it ends the program as it always does.
+// Try catches only failed steps. Any other panic ends the program as usual.
 func TestOtherPanicsGoOn(t *testing.T) {
 	assert.PanicsWithValue(t, "mistake", func() { _ = Try(func() { panic("mistake") }) })
 }

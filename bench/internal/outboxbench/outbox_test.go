@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Every workload runs, from its first table to its last; relays and recipes count what they
-// publish, so a run without error means that all messages went. Nothing is left behind.
+// Every workload runs completely. Relays and recipes count what they publish, so a run without an
+// error means that all messages were published. Nothing is left behind.
 func TestGroupsRun(t *testing.T) {
 	postgres := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.Postgres,
 		servertest.Postgres(t))

@@ -19,7 +19,7 @@ func open(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 	return mini, client
 }
 
-// A peer that takes every key for new would be fast, and no deduplication.
+// A peer that takes every key for new would be fast, but would not deduplicate.
 func TestPeersRefuseAKnownKey(t *testing.T) {
 	mini, client := open(t)
 	s := &harness.Setup{}

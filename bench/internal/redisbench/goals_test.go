@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
-// A goal that compares plain commands with plain commands is of the layout that sends them.
+// A goal relative to plain commands belongs to the layout that sends plain commands.
 func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
 	const none = ""
 	for _, n := range []int{1, 64, 256, 1024} {
@@ -34,7 +34,7 @@ func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
 		assert.Equal(t, p.Side == seenSide, p.Goal != none, "%s: %v", p.Name, p.Goal)
 	}
 	for _, underWay := range []int{workers, many} {
-		goals := map[string]int{} // of rates, of each default, by the peer
+		goals := map[string]int{} // goals for rates, by peer
 		b := inBatches(&harness.Setup{}, underWay, work.Typical)
 		b.compare(true)
 		for _, p := range b.Pairs {

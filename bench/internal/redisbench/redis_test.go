@@ -21,8 +21,8 @@ func titled(groups []harness.Group, pattern string) []harness.Group {
 	})
 }
 
-// Every family does what it says: sides check their answers, so a run without error means
-// that new keys were new and duplicates were known.
+// Every family does its work. The sides check their answers, so a run without an error means that
+// new keys were new and duplicates were known.
 func TestFamiliesRun(t *testing.T) {
 	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { _ = redis.Close() })
@@ -64,8 +64,8 @@ func TestGoalsAreAllThere(t *testing.T) {
 	}
 }
 
-// Memory is not measured in this process, and what stays for an hour is not for a server that
-// others use.
+// Memory is not measured for an embedded server. Keys that stay for an hour are not written to a
+// server that others use.
 func TestOthersServersAreNotFilled(t *testing.T) {
 	few := len(work.Layouts)
 	for _, c := range []struct {

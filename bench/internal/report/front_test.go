@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// owners is a run whose goals are missed here and there.
+// owners is a run in which some goals are missed.
 var owners = harness.Results{
 	Area: "bloom", Commit: "abc", Date: "2026-11-22", Machine: "2 cores",
 	Rows: []harness.Row{

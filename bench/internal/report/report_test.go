@@ -24,7 +24,7 @@ const (
 	docsDir    = "../../../docs"
 )
 
-// areas are the checked-in results, with how many figures they give and a line of their table.
+// areas are the checked-in results. Each has its number of figures and a line of its table.
 var areas = map[string]struct {
 	figures int
 	line    string
@@ -46,7 +46,7 @@ func readFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-// The pages' figures are those of the newest run; nobody types them.
+// The pages have the figures of the newest run, and nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
 	names := slices.Collect(maps.Keys(areas))
 	for _, name := range []string{Benchmarks, Bloom, Faults, Compare, Readme} {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// counted answers a pipeline at once, and counts what the client asks of the network.
+// counted answers a pipeline at once, and counts the client's reads and writes.
 type counted struct {
-	net.Conn // nil: whatever else is called is a failure
+	net.Conn // nil: any other call panics
 
 	reply         []byte
 	in            bytes.Reader
@@ -30,7 +30,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return c.in.Read(p)
 }
 
-// This client is what others are compared with as a limit: it must waste nothing of its own.
+// This client is the limit for all others, so it must not waste anything.
 func TestAPipelineIsOneWriteAndNoGarbage(t *testing.T) {
 	const n = 256
 	keys := make([]string, n)
@@ -49,7 +49,7 @@ func TestAPipelineIsOneWriteAndNoGarbage(t *testing.T) {
 		server.reply = completed
 		c.Complete(ctx, keys, "token", "1", time.Minute)
 	})
-	// what watches ctx, per pipeline; per key it would be 512
+	// these are for watching ctx, once per pipeline; one per key would be 512
 	assert.LessOrEqual(t, allocs, 32.0, "allocations for %d keys", n)
 	assert.Equal(t, []int{2 * runs, 2 * runs}, []int{server.writes, server.reads})
 }

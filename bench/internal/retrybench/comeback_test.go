@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// Comeback has every client of the herd try until it is served. It runs in a bubble of
+// Comeback lets every client of the herd try until it is served. It needs a bubble of
 // testing/synctest.
 func Comeback(ctx context.Context, c Herd, wait string) (Trace, error) {
 	site := &Site{Capacity: c.Capacity, Queue: c.Queue, Outage: Outage{0, c.Down},
@@ -27,8 +27,8 @@ func Comeback(ctx context.Context, c Herd, wait string) (Trace, error) {
 	return site.trace(wait), errors.Join(errs...)
 }
 
-// client is the policy of a client, and its attempt. Package retry has no backoff without jitter:
-// there the attempt asks for its wait itself.
+// client returns the policy of a client, and its attempt. Package retry has no backoff without
+// jitter, so in that case the attempt itself asks for its wait.
 func (c Herd) client(site *Site, wait string) (retry.Policy,
 	func(context.Context, int) (int, error)) {
 	p := retry.Policy{Attempts: 1 << 20, Elapsed: 24 * time.Hour,

@@ -51,8 +51,8 @@ func TestFailsafeBreaker(t *testing.T) {
 			}
 			time.Sleep(90 * time.Millisecond)
 		}
-		// The breaker sends one probe each five seconds: it opens after the fifth failure, and half
-		// opens five more times.
+		// The breaker sends one probe every five seconds. It opens after the fifth failure, and is
+		// half-open five more times.
 		assert.InDelta(t, 10.5, Sum(site.load, outage.From, outage.To), 1.5, "reached a site down")
 		assert.GreaterOrEqual(t, refused, 250)
 		assert.GreaterOrEqual(t, after, 100)

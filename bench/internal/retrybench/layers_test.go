@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// layers is the number of calls that one request makes of a server that always answers 503, when
-// it is behind that many layers, over real connections, and every caller makes three attempts.
-// told: each server obeys Do-Not-Retry.
+// layers returns how many calls of the last server one request causes. That server always answers
+// 503. There are layers of servers before it, over real connections, and every caller makes three
+// attempts. With told each server obeys Do-Not-Retry.
 func layers(t *testing.T, layers int, told bool) int {
 	var calls atomic.Int64
 	next := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -45,7 +45,7 @@ func layers(t *testing.T, layers int, told bool) int {
 	return int(calls.Load())
 }
 
-// pass asks the next layer under the request's context, and answers as it does.
+// pass calls the next layer with the request's context, and passes its answer on.
 func pass(client *http.Client, next string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, err := get(r.Context(), client, next)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// Through runs the traffic under one guard, in a bubble of testing/synctest.
+// Through runs the traffic with one guard. It needs a bubble of testing/synctest.
 func Through(ctx context.Context, t Traffic, guard string) (Trace, error) {
 	site := &Site{Capacity: t.Capacity, Queue: t.Queue, Outage: t.Outage,
 		Network: 20 * time.Millisecond}
@@ -33,7 +33,7 @@ func Through(ctx context.Context, t Traffic, guard string) (Trace, error) {
 	return site.trace(guard), nil
 }
 
-// send is one client: requests at random times, each on its own.
+// send is one client: it sends requests at random times, and does not wait for their answers.
 func (t Traffic) send(ctx context.Context, site *Site, transport http.RoundTripper) {
 	end := time.Now().Add(t.Length)
 	var wg sync.WaitGroup

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// Round is one run of all simulations, in the order of [Waits] and [Guards], and the calls of the
-// last of four layers, deaf and told.
+// Round is one run of all simulations, in the order of [Waits] and [Guards]. Deaf and Told are the
+// calls of the last of four layers, if Do-Not-Retry is ignored and if it is obeyed.
 type Round struct {
 	Comeback, Through []Trace
 	Deaf, Told        int
@@ -21,7 +21,7 @@ const (
 	FamilyOutage   = "outage"   // load by second and guard
 )
 
-// Rows are what is asked of the rounds, as medians, and the loads of the first.
+// Rows returns the medians of all rounds, and the loads of the first round.
 func Rows(rounds []Round) []harness.Row {
 	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), []harness.Row{
 		row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each",
@@ -40,13 +40,13 @@ func Rows(rounds []Round) []harness.Row {
 	return append(rows, load(FamilyOutage, outage, Wanted, rounds[0].Through[0].Wanted, 0, 80)...)
 }
 
-// Names of what is drawn next to the courses.
+// Names of further lines in the figures.
 const (
 	Capacity = "what the server can do"
 	Wanted   = "requests, without retries"
 )
 
-// comebackGoals compares the ways to wait with waiting in step.
+// comebackGoals compares the ways to wait with a wait without jitter.
 func comebackGoals(rounds []Round) (rows []harness.Row) {
 	back := TheHerd.Down
 	peak := func(c Trace) float64 { return float64(c.Peak(back)) }
@@ -67,8 +67,8 @@ func comebackGoals(rounds []Round) (rows []harness.Row) {
 	return rows
 }
 
-// outageGoals compares the guards with attempts alone. A budget pays for a tenth of the requests,
-// and for what it had saved up: ten in each process.
+// outageGoals compares the guards with three attempts alone. A budget pays for retries of a tenth
+// of the requests, and for a saved burst of ten in each process.
 func outageGoals(rounds []Round) []harness.Row {
 	o := TheTraffic.Outage
 	asked := func(c Trace) float64 { return float64(Sum(c.Wanted, o.From-Slot, o.To)) }
@@ -102,7 +102,7 @@ func outageGoals(rounds []Round) []harness.Row {
 
 const perSecond = "requests/s"
 
-// pair is a number of a round, and what it is compared with.
+// pair returns a number of a round, and the number it is compared with.
 type pair func(Round) (value, against float64)
 
 func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of pair) harness.Row {
@@ -119,7 +119,7 @@ func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of
 	return *r.Wants(goal)
 }
 
-// load are the rows of a line that a figure draws.
+// load returns the rows of one line in a figure.
 func load(family, name, side string, slots []int, from, to int) []harness.Row {
 	s := &harness.Setup{}
 	for second, n := range PerSecond(slots, to)[from:] {
@@ -135,7 +135,7 @@ const Slot = 100 * time.Millisecond
 // Outage is the time, from the start of a simulation, in which a site is down.
 type Outage struct{ From, To time.Duration }
 
-// Herd is what the first simulation has: clients whose request was cut off by the same outage.
+// Herd describes the first simulation: the same outage has cut off the requests of all clients.
 type Herd struct {
 	Clients         int
 	Down            time.Duration // from the start
@@ -143,12 +143,12 @@ type Herd struct {
 	Base, Cap       time.Duration // of the backoff
 }
 
-// TheHerd is the one that is drawn: a thousand clients, and a server that would need ten seconds
+// TheHerd is the one in the figure: a thousand clients, and a server that would need ten seconds
 // for them.
 var TheHerd = Herd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50,
 	Base: 100 * time.Millisecond, Cap: 10 * time.Second}
 
-// Names of the ways to wait, in the order in which they are drawn.
+// Names of the ways to wait, in the order of the figure.
 const (
 	NoJitter     = "no jitter"
 	FullJitter   = "full jitter"
@@ -159,8 +159,8 @@ const (
 // Waits are the ways to wait.
 var Waits = []string{NoJitter, FullJitter, EqualJitter, Decorrelated}
 
-// Traffic is what the second simulation has: clients that go on sending, whatever comes back,
-// through an outage.
+// Traffic describes the second simulation: clients send requests through an outage, whatever they
+// get.
 type Traffic struct {
 	Clients   int
 	Processes int           // that the clients share; each has a transport
@@ -171,24 +171,24 @@ type Traffic struct {
 	Queue     float64
 }
 
-// TheTraffic is the one that is drawn: a thousand requests a second, half a minute of outage.
+// TheTraffic is the one in the figure: a thousand requests a second, and an outage of 30 seconds.
 var TheTraffic = Traffic{
 	Clients: 1000, Processes: 4, Every: time.Second,
 	Outage: Outage{20 * time.Second, 50 * time.Second}, Length: 80 * time.Second,
 	Capacity: 1500, Queue: 500,
 }
 
-// Names of what holds retries back.
+// Names of the guards.
 const (
 	OnlyAttempts = "three attempts"
 	WithBudget   = "with a budget"
 	WithBreaker  = "with a budget and a breaker"
 )
 
-// Guards are what holds retries back, in the order in which they are drawn.
+// Guards are the ways to limit retries, in the order of the figure.
 var Guards = []string{OnlyAttempts, WithBudget, WithBreaker}
 
-// Trace is how a simulation went.
+// Trace is the course of a simulation.
 type Trace struct {
 	Name     string // of what was varied
 	Load     []int  // requests that arrived, by [Slot]
@@ -198,7 +198,7 @@ type Trace struct {
 	Outage   Outage
 }
 
-// Sum adds what is in slots between two times.
+// Sum adds the slots between two times.
 func Sum(slots []int, from, to time.Duration) (total int) {
 	for i := int(from / Slot); i < int(to/Slot) && i < len(slots); i++ {
 		total += slots[i]
@@ -206,7 +206,7 @@ func Sum(slots []int, from, to time.Duration) (total int) {
 	return total
 }
 
-// PerSecond adds slots up to seconds, of which the result has this number.
+// PerSecond adds the slots of each second, and returns the given number of seconds.
 func PerSecond(slots []int, seconds int) []int {
 	out := make([]int, seconds)
 	for s := range out {
@@ -215,7 +215,7 @@ func PerSecond(slots []int, seconds int) []int {
 	return out
 }
 
-// Peak is the largest load of one slot from a time on.
+// Peak returns the largest load of one slot after a time.
 func (c Trace) Peak(from time.Duration) (peak int) {
 	for _, n := range c.Load[min(int(from/Slot), len(c.Load)):] {
 		peak = max(peak, n)
@@ -223,10 +223,10 @@ func (c Trace) Peak(from time.Duration) (peak int) {
 	return peak
 }
 
-// Calls are all requests that arrived.
+// Calls returns the number of all requests that arrived.
 func (c Trace) Calls() int { return total(c.Load) }
 
 func total(slots []int) int { return Sum(slots, 0, time.Duration(len(slots))*Slot) }
 
-// Done is when the last answer was given.
+// Done returns the time of the last answer.
 func (c Trace) Done() time.Duration { return time.Duration(len(c.Served)) * Slot }

@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// Site is the model of a server: it serves Capacity requests a second, keeps Queue waiting, and
-// refuses more with 503. While it is down connections are refused. It is an [http.RoundTripper],
+// Site is the model of a server. It serves Capacity requests a second, keeps Queue of them waiting,
+// and answers 503 to more. While it is down it refuses connections. It is an [http.RoundTripper],
 // safe for concurrent use.
 type Site struct {
 	Capacity, Queue float64
@@ -50,7 +50,7 @@ func (s *Site) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// ask is one request: 200, 503, or no answer.
+// ask makes one request, and returns 200, 503, or an error.
 func (s *Site) ask(ctx context.Context) (int, error) {
 	if err := backoff.Sleep(ctx, s.Network/10+rand.N(s.Network*9/10)); err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func (s *Site) count(slots *[]int) {
 	(*slots)[i]++
 }
 
-// trace is how it went at a site.
+// trace returns the course of a simulation with this site.
 func (s *Site) trace(name string) Trace {
 	return Trace{Name: name, Load: s.load, Served: s.served, Wanted: s.wanted,
 		Requests: total(s.wanted), Outage: s.Outage}

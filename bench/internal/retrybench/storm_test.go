@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With -storm the rows are written to a file: the suite reads them.
+// With -storm the rows are written to a file, which the suite reads.
 var (
 	stormFile = flag.String("storm", "", "write the rows of the simulations there")
 	rounds    = flag.Int("rounds", 1, "run everything so often")
 )
 
-// TestStorm runs what is drawn, and holds it to what the picture is to show.
+// TestStorm runs the simulations of the figures, and checks what the figures are to show.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds of simulation")

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// TestMain also lets this program be the broker's process.
+// TestMain also runs the broker's process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == BrokerArg {
 		if err := ServeBroker(os.Stdin, os.Stdout); err != nil {
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Messages that were written can be read back, partition by partition and in order, from a broker
-// whose CPU is known and that ends with Close.
+// Messages that were written to a broker can be read back, by partition and in order. Its CPU time
+// is known, and it ends with Close.
 func TestStartBroker(t *testing.T) {
 	b, err := StartBroker(t.Context(), os.Args[0], BrokerArg)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// writeFiles makes a proc to read.
+// writeFiles makes a directory like /proc.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,21 +29,21 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// stat is a line of /proc/PID/stat: of a program with an odd name, whose ended children have used
-// 70 ms.
+// stat returns a line of /proc/PID/stat. The program has an odd name, and its ended children have
+// used 70 ms.
 func stat(pid, parent int) string {
 	return fmt.Sprintf("%d (post gres) ) S %d 0 0 0 0 0 0 0 0 0 100 200 3 4", pid, parent) +
 		strings.Repeat(" 0", 35)
 }
 
-// A family is a process, its children, and what ended children of it have used; not the rest.
+// A family is a process, its children, and the time of their ended children. It is nothing else.
 func TestFamilyTime(t *testing.T) {
 	proc, err := procfs.NewFS(writeFiles(t, map[string]string{
 		"10/stat": stat(10, 1), "10/task/10/schedstat": "1000000 5 6",
 		"11/stat": stat(11, 10), "11/task/11/schedstat": "2000000 0 0",
 		"11/task/12/schedstat": "3000000 0 0",
 		"99/stat":              stat(99, 1), "99/task/99/schedstat": "77000000 0 0",
-		"100/stat":              "", // it has ended meanwhile
+		"100/stat":              "", // this process has just ended
 		"self-is-no-number/foo": "",
 	}))
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestOthersServerIsNotEmptied(t *testing.T) {
 	assert.True(t, mini.Exists("theirs"))
 }
 
-// A core is busy until the setup ends, and no longer.
+// A core is busy only until the setup ends.
 func TestBusy(t *testing.T) {
 	s := &harness.Setup{}
 	Busy(s)

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// onServers runs a test on SQLite, and on the shared servers that there are.
+// onServers runs a test on SQLite, and on all shared servers.
 func onServers(t *testing.T, test func(t *testing.T, s *server.Database)) {
 	for dialect, address := range map[sqladapter.Dialect]func(testing.TB) string{
 		sqladapter.SQLite:   func(testing.TB) string { return "" },
@@ -34,8 +34,8 @@ func onServers(t *testing.T, test func(t *testing.T, s *server.Database)) {
 	}
 }
 
-// Every side leaves as many effects and marks as messages it was given, and no more: a side
-// that did less would look fast.
+// Every side leaves as many effects and marks as it got messages. A side that did less would look
+// fast.
 func TestSidesDoWhatTheySay(t *testing.T) {
 	const messages = 20
 	onServers(t, func(t *testing.T, s *server.Database) {
@@ -72,7 +72,7 @@ func TestSidesDoWhatTheySay(t *testing.T) {
 	})
 }
 
-// opened is the ground of a test.
+// opened returns the ground of a test, and its setup.
 func opened(t *testing.T, s *server.Database, connections int) (*ground, *harness.Setup) {
 	t.Helper()
 	setup := &harness.Setup{}
@@ -89,7 +89,7 @@ func count(t *testing.T, g *ground) (n [2]int) {
 	return n
 }
 
-// Nine of ten are done already, and have no effect again.
+// Nine of ten messages are done already, and have no second effect.
 func TestDuplicates(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		g, _ := opened(t, s, 2)
@@ -110,7 +110,7 @@ func titled(groups []harness.Group, pattern string) []harness.Group {
 	})
 }
 
-// The groups run from their first connection to their last table.
+// Every group runs completely.
 func TestGroupsRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		e := &env{servers: []*server.Database{s}, fill: 2000, live: 1100, windows: 1}
@@ -129,7 +129,7 @@ func TestGroupsRun(t *testing.T) {
 	})
 }
 
-// A server that the bench has not started keeps its tables, and none of the bench's stay there.
+// A server that the bench has not started keeps its own tables, and gets none of the bench's.
 func TestCloseLeavesNothing(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		setup := &harness.Setup{}

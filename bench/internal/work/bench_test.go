@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// inMemory is a Deduper whose store is a map in this process, which leaves our own code.
+// inMemory is a Deduper with a store in this process, so that only our own code is measured.
 func inMemory(b *testing.B, keys int, with ...func(*dedup.Config)) *Deduper {
 	b.Helper()
 	cfg := dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease}
@@ -27,7 +27,7 @@ func inMemory(b *testing.B, keys int, with ...func(*dedup.Config)) *Deduper {
 	return &Deduper{d}
 }
 
-// BenchmarkDuplicate asks for finished keys in this process.
+// BenchmarkDuplicate asks a store in this process for finished keys.
 func BenchmarkDuplicate(b *testing.B) {
 	for _, n := range []int{1 << 10, 1 << 16} {
 		keys := harness.FreshKeys(n)

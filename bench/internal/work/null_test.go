@@ -12,7 +12,7 @@ import (
 // measures what the Deduper itself costs. It reuses the slices of answers that its caller gives
 // back to Recycle.
 type nullStore struct {
-	dedup.Store // nil: whatever else is called is a failure
+	dedup.Store // nil: any other call panics
 
 	mu    sync.Mutex
 	slabs [][]driver.Answer

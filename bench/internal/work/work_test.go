@@ -30,7 +30,7 @@ func TestEveryKeyIsWorkedOnOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keys := harness.FreshKeys(100) // no multiple of anything
+			keys := harness.FreshKeys(100) // not a multiple of a batch
 			counts := make(map[string]*atomic.Int32)
 			for _, key := range keys {
 				counts[key] = new(atomic.Int32)
@@ -47,7 +47,7 @@ func TestEveryKeyIsWorkedOnOnce(t *testing.T) {
 	}
 }
 
-// A loop does what fills its budget, without an allocation of its own: none is a goal of some.
+// A loop does as much as fills its budget. It does not allocate, because some goals are 0.
 func TestLoop(t *testing.T) {
 	s, next, most := &harness.Setup{}, uint64(0), uint64(0)
 	Loop{Budget: time.Millisecond, Goroutines: 1, Most: 3000}.Side(s, "s", func() Job {
@@ -82,7 +82,7 @@ func TestAFailureEndsAllCallers(t *testing.T) {
 	require.ErrorIs(t, must.Try(func() { run(t.Context(), timing) }), boom)
 }
 
-// Buckets hold as many keys as they are planned for, or memory and CPU are those of other plans.
+// Buckets have as many keys as planned. Otherwise memory and CPU would be those of another plan.
 func TestBucketsArePlanned(t *testing.T) {
 	for _, l := range Layouts {
 		l = l.Expecting(1234)
@@ -98,7 +98,7 @@ func TestBucketsArePlanned(t *testing.T) {
 	}
 }
 
-// A question is asked until its answer is yes, its context ends or minutes have passed.
+// Until asks until the answer is yes, its context ends, or minutes have passed.
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -23,7 +23,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// run runs the command, and returns its report where it writes one.
+// run runs the command, and returns its report if it writes one.
 func run(t *testing.T, want int, stdin string, args ...string) (r Report, errors string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -99,7 +99,7 @@ func TestTopic(t *testing.T) {
 	topics(t, func(s *topicOf) {
 		s.produce(nil,
 			record("a", 0, 0, `{"n":1}`), record("b", 1, time.Second, `{"n":2}`),
-			record("a", 0, 0, `{"n":1}`),           // by the client
+			record("a", 0, 0, `{"n":1}`),           // repeated by the client
 			record("a", 0, time.Hour, `{"n":1}`),   // again
 			record("b", 2, time.Minute, `{"n":2}`), // in another partition
 			record("b", 1, time.Minute, `{"n":3}`), // with another payload
@@ -130,7 +130,7 @@ func TestTopic(t *testing.T) {
 	})
 }
 
-// The next run continues one that was cut off, and also one after which more messages came: none
+// The next run continues one that was cut off, and one after which more messages came. No message
 // counts twice, and none is left out.
 func TestGoesOn(t *testing.T) {
 	topics(t, func(s *topicOf) {
@@ -184,7 +184,7 @@ func TestFile(t *testing.T) {
 
 	file, state := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "state")
 	args = append(args, "--file", file, "--state", state)
-	require.NoError(t, os.WriteFile(file, []byte(lines[:61]), 0o600)) // without the line's end
+	require.NoError(t, os.WriteFile(file, []byte(lines[:61]), 0o600)) // the last line is cut
 	run(t, cli.Done, "", args...)
 	require.NoError(t, os.WriteFile(file, []byte(lines), 0o600))
 	again, _ := run(t, cli.Done, "", args...)
@@ -275,7 +275,7 @@ func TestUsage(t *testing.T) {
 	assert.Contains(t, errors, `line 1: --time at: "yesterday" is not a time`)
 }
 
-// The page has what the text has, and what was read cannot be part of it as HTML.
+// The page has the same content as the text. An id that contains HTML is escaped.
 func TestPageAndText(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	stdin := strings.Repeat(`{"id":"<script>","at":1790000000,"b":1}`+"\n"+
@@ -296,8 +296,8 @@ func TestPageAndText(t *testing.T) {
 	}
 }
 
-// A narrow terminal gets the words of a wide one in lines that fit, with numbers and the command to
-// copy in one piece. The lines of the wide one stay whole.
+// A narrow terminal gets the same words in lines that fit. Numbers and the command to copy are not
+// broken. On a wide terminal no line is broken.
 func TestNarrowTerminal(t *testing.T) {
 	r, _ := run(t, cli.Done, strings.Repeat(`{"id":"4711","at":1790000000,"b":1}`+"\n"+
 		`{"at":1790003600,"b":1}`+"\n"+`{"id":"4711","at":1790003600,"b":2}`+"\n", 40),
@@ -342,7 +342,7 @@ func TestNarrowTerminal(t *testing.T) {
     "4711" at byte`)
 }
 
-// Where no message has an id, the text and the page do not say that there are no duplicates.
+// If no message has an id, text and page do not say that there are no duplicates.
 func TestNothingCounted(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	for stdin, want := range map[string]string{

@@ -42,7 +42,7 @@ func TestCauses(t *testing.T) {
 	assert.Equal(t, "a", tally.ReusedExamples[0].ID)
 }
 
-// An id that is made anew for each attempt shows by its payload, and so does a message without one.
+// If each attempt gets a new id, the payload shows it. A message without an id counts as missing.
 func TestRemadeIDs(t *testing.T) {
 	tally := newTally(1000)
 	for _, id := range []string{"a", "b", "", "a"} {
@@ -56,7 +56,7 @@ func TestRemadeIDs(t *testing.T) {
 	assert.Len(t, tally.RemadeExamples, 2)
 }
 
-// Partitions are read next to each other, so a message may be read before one that was sent first.
+// Partitions are read at the same time, so a later message may be read before an earlier one.
 func TestAgeOfWhatIsReadLate(t *testing.T) {
 	tally := newTally(1000)
 	for _, after := range []time.Duration{time.Hour, 2 * time.Hour, 0} {
@@ -66,7 +66,7 @@ func TestAgeOfWhatIsReadLate(t *testing.T) {
 	assert.InEpsilon(t, time.Hour, tally.Ages.within(0.5), 0.06)
 }
 
-// With fewer ids kept than there are, what is counted is right on average, and memory is bounded.
+// If fewer ids are kept than there are, the counts are right on average, and memory is bounded.
 func TestSampling(t *testing.T) {
 	const messages = 150_000
 	most := 0
@@ -118,7 +118,7 @@ func TestAges(t *testing.T) {
 	assert.Equal(t, "later", last.Label())
 }
 
-// A retry after a round time is within it, and one that comes a little later is not.
+// A retry after exactly one of the steps is within it. One that comes a little later is not.
 func TestRoundAges(t *testing.T) {
 	for i, step := range steps {
 		a := ages{}
@@ -133,7 +133,7 @@ func TestRoundAges(t *testing.T) {
 	}
 }
 
-// Half of the ages, and nearly all, are never above the longest one.
+// The age of half of the retries, and of nearly all, is never above the longest age.
 func TestAgesUpToTheLongest(t *testing.T) {
 	tally := newTally(1000)
 	tally.add(sent("a", 0, body))

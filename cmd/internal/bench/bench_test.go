@@ -35,7 +35,7 @@ func run(t *testing.T, args ...string) (r Report) {
 	return r
 }
 
-// measured runs for a moment with duplicates.
+// measured runs the command for a moment, with duplicates.
 func measured(t *testing.T, args ...string) {
 	t.Helper()
 	r := run(t, append(args, "--for", "400ms", "--dup", "20%", "--workers", "4")...)
@@ -66,7 +66,7 @@ func TestCluster(t *testing.T) {
 	assert.Contains(t, errOut.String(), "add --cluster")
 }
 
-// Databases are left without a table.
+// No run leaves a table in a database.
 func TestSQL(t *testing.T) {
 	measured(t, "--sql", servertest.MariaDB(t))
 	dsn := servertest.Postgres(t)
@@ -121,7 +121,7 @@ func TestInterrupted(t *testing.T) {
 	assert.Empty(t, m.Keys())
 }
 
-// A killed run leaves nothing that stays: each key has an expiry.
+// A killed run leaves no key forever: each key has an expiry.
 func TestKeysExpire(t *testing.T) {
 	m := miniredis.RunT(t)
 	o, err := parse("--redis", "redis://"+m.Addr(), "--for", "200ms", "--layout", "compact")
@@ -139,7 +139,7 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-// fake is a server that does as it is told.
+// fake is a server whose answers the test decides.
 type fake struct {
 	answer func(key string) (bool, error)
 	used   bool
@@ -226,12 +226,12 @@ func TestLeft(t *testing.T) {
 	})
 }
 
-// A server on another machine is not touched before somebody has said yes.
+// A server on another machine gets no connection before somebody has agreed.
 func TestConfirm(t *testing.T) {
 	m := miniredis.NewMiniRedis()
 	require.NoError(t, m.StartAddr("127.0.0.1:0"))
 	t.Cleanup(m.Close)
-	// leads here, and does not say so
+	// this address leads to the same machine, but does not show that
 	args := []string{"--redis", "redis://0.0.0.0:" + m.Port(), "--for", "200ms"}
 	for answer, want := range map[string]int{"n\n": cli.Usage, "": cli.Usage, "y\n": cli.Done} {
 		var out, errOut bytes.Buffer

@@ -21,8 +21,8 @@ func given(t *testing.T, args ...string) (*Options, error) {
 	return o, err
 }
 
-// A broker that accepts the connection and never answers is named; kgo only says that its client is
-// closed.
+// A broker that accepts the connection and never answers is named in the error. kgo's own error
+// only says that its client is closed.
 func TestOpenNamesASilentBroker(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func look(t *testing.T, env map[string]string, file, args string) (v values, cod
 	return v, code, strings.ReplaceAll(out.String()+errOut.String(), path, "FILE")
 }
 
-// The command line is stronger than the environment, and that is stronger than the file.
+// The command line overrides the environment, and the environment overrides the file.
 func TestSettings(t *testing.T) {
 	env := map[string]string{"ONCEWARD_NAMESPACE": "env", "ONCEWARD_WINDOW": "2d"}
 	file := "# mine\nnamespace = file\n\nprefix=file\nwindow = 1h\nredis = redis://file\n"
@@ -80,7 +80,7 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, "onceward look: --namespace is missing\n", says)
 }
 
-// A store that is named on the command line is not in the way of one that is a setting.
+// A store on the command line replaces another kind of store in the settings.
 func TestSettingsOfAnotherStore(t *testing.T) {
 	env := map[string]string{"ONCEWARD_REDIS": "redis://env", "ONCEWARD_NAMESPACE": "n"}
 	v, code, says := look(t, env, "prefix = file", "--sql sqlite:x")
@@ -91,7 +91,7 @@ func TestSettingsOfAnotherStore(t *testing.T) {
 	assert.Equal(t, values{namespace: "n", prefix: "ow", redis: "redis://env"}, v)
 }
 
-// An error names where the value came from that it is about.
+// An error says where its value came from.
 func TestSettingsOrigin(t *testing.T) {
 	env := map[string]string{"ONCEWARD_WINDOW": "soon"}
 	_, code, says := look(t, env, "namespace = n", "")
@@ -179,7 +179,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Help has what a command says of itself, within the width of the terminal.
+// The help contains what the command says of itself, within the width of the terminal.
 func TestHelp(t *testing.T) {
 	for _, width := range []int{60, 80} {
 		var v values

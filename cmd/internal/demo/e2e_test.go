@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plain and raced build the program once for all tests, raced with the race detector if the tests
-// have it. A race has many processes to be seen in when one demo runs so; with the detector each of
-// them takes several times its processor time.
+// plain and raced build the program once for all tests. raced has the race detector if the tests
+// have it. Only one demo runs so, because its many processes show a race, and the detector makes
+// each several times slower.
 var (
 	plain = sync.OnceValues(func() (string, error) { return build("plain") })
 	raced = sync.OnceValues(func() (string, error) { return build("raced", raceFlags...) })
@@ -59,7 +59,7 @@ func command(t *testing.T, built func() (string, error), dir string, args ...str
 	return cmd
 }
 
-// demo runs the program to its end, and checks that it leaves no file behind.
+// demo runs the program until it ends, and checks that it leaves no file behind.
 func demo(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
 	return run(t, plain, wantCode, args...)
@@ -117,9 +117,9 @@ func expect(t *testing.T, out, label string, bounds ...[2]int) {
 func is(n int) [2]int      { return [2]int{n, n} }
 func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
 
-// TestDemo is what a person sees: two crashes at each point, a rebalance, and every
-// promise kept; the usual pattern loses what it had marked and not done. It may double
-// too: a call cut off by a rebalance can have landed, and its DEL makes the key new.
+// TestDemo shows what a person sees: two crashes at each point, a rebalance, and every promise
+// kept. The usual pattern loses messages that it has marked and not done. It may also double: when
+// a rebalance cuts off a call whose effect has landed, its DEL makes the key new.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := run(t, raced, 0, "--messages", "150")
@@ -147,7 +147,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoCanFail: workers that do not keep to the rules are caught.
+// TestDemoCanFail: workers that break the rules are found.
 func TestDemoCanFail(t *testing.T) {
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
@@ -166,7 +166,7 @@ func TestDemoCanFail(t *testing.T) {
 	})
 }
 
-// TestDemoTimeout: a run that does not end says how far it came, and fails.
+// TestDemoTimeout: a run that does not end reports its progress, and fails.
 func TestDemoTimeout(t *testing.T) {
 	t.Parallel()
 	out := demo(t, 1, "--messages", "5000", "--timeout", "1s")

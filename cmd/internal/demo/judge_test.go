@@ -83,8 +83,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReport reads what a person would: every doubled and lost id with its reason, in
-// lines that fit a terminal.
+// TestReport checks the report that a person reads: it has every doubled and lost id with its
+// reason, in lines that fit a terminal.
 func TestReport(t *testing.T) {
 	crashes := []crash{
 		{"w1", worker.AfterEffect, "pay-1", 1_500_000_000},

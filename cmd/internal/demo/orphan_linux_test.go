@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNobodyOutlivesTheDemo: when it is interrupted, and when it is killed, its workers
-// end. Interrupted, it cleans up as well.
+// TestNobodyOutlivesTheDemo: when the demo is interrupted or killed, its workers end. When it is
+// interrupted, it also cleans up.
 func TestNobodyOutlivesTheDemo(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -57,7 +57,7 @@ func TestNobodyOutlivesTheDemo(t *testing.T) {
 			require.NoError(t, cmd.Process.Signal(test.signal))
 			for range lines { // to the end: Wait closes the pipe
 			}
-			_ = cmd.Wait() // the exit code says it better
+			_ = cmd.Wait() // the exit code below says more
 			code := cmd.ProcessState.ExitCode()
 			assert.Equal(t, test.code, code, errOut.String())
 			for _, pid := range children {
@@ -85,7 +85,7 @@ func childrenOf(t *testing.T, parent int) []int {
 	return children
 }
 
-// parentOf returns 0 for a process that is gone, or dead and not yet waited for.
+// parentOf returns 0 if the process is gone, or dead and not yet waited for.
 func parentOf(pid int) int {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

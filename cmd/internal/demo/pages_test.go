@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDemoInABrowser: console and metrics have what the table has, although the workers that knew
-// it were killed, and stay until they are interrupted.
+// TestDemoInABrowser: console and metrics have the numbers of the table, although the workers that
+// counted them were killed. The pages stay until the demo is interrupted.
 func TestDemoInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -81,7 +81,7 @@ func TestDemoInABrowser(t *testing.T) {
 	leftBehind(t, dir)
 }
 
-// get returns a body; host is that of the request, if it is another one than the URL's.
+// get returns a body. host is the Host of the request, if the URL has another one.
 func get(ctx context.Context, t *testing.T, url, host string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -95,7 +95,7 @@ func get(ctx context.Context, t *testing.T, url, host string) string {
 	return string(body)
 }
 
-// near checks that all series together are want, give or take what four kills may take with them.
+// near checks that the sum of all series is want, give or take what four kills may lose.
 func near(t *testing.T, metrics string, want int, series ...string) {
 	t.Helper()
 	const off = 20
@@ -104,7 +104,7 @@ func near(t *testing.T, metrics string, want int, series ...string) {
 		match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(s) +
 			` (\S+)$`).FindStringSubmatch(metrics)
 		if match == nil {
-			continue // nobody was told
+			continue // there was no such event
 		}
 		n, err := strconv.ParseFloat(match[1], 64)
 		require.NoError(t, err)

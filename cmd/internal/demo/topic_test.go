@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
-// TestProducerPace: an even pace up to the tail, then as the supervisor says.
+// TestProducerPace: the pace is even until the tail. Then the supervisor decides.
 func TestProducerPace(t *testing.T) {
-	// 3 s, 100 are tail
+	// 600 messages at 200 a second take 3 s, and 100 of them are the tail
 	p := newProducer("", stream.Make(stream.Payments(600, 1), stream.Config{Partitions: 1}), 0)
 	for _, test := range []struct {
 		name           string
@@ -38,7 +38,7 @@ func TestProducerPace(t *testing.T) {
 	}
 }
 
-// TestSchedule: what the demo says it shows, it plans: two crashes at each point and a
+// TestSchedule: the plan has what the demo promises to show: two crashes at each point, and a
 // worker that joins and leaves.
 func TestSchedule(t *testing.T) {
 	for unique, want := range map[int]int{1: 0, 19: 0, 20: 2, 99: 2, 100: 4, 100_000: 4} {
@@ -69,7 +69,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestTail: the tail has messages at which a worker can be killed.
+// TestTail: a worker can be killed at messages of the tail.
 func TestTail(t *testing.T) {
 	records := stream.Payments(30, 1)
 	for name, test := range map[string]struct {

@@ -45,8 +45,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 	}
 }
 
-// Nothing was found because nobody could be asked: three zeros would read like a server that is
-// well.
+// If no server could be asked, there is no report. Three zeros would look like a healthy server.
 func TestReportOfNothing(t *testing.T) {
 	var out, errOut bytes.Buffer
 	assert.Equal(t, cli.Usage,
@@ -71,8 +70,7 @@ func examine(t *testing.T, args ...string) (int, Report) {
 	return code, r
 }
 
-// names requires a finding of a bad setup, with reason and fix, and the exit code that goes with
-// it.
+// names requires that a bad setup gives a finding, with reason and fix, and the right exit code.
 func names(t *testing.T, severity, code string, args ...string) {
 	t.Helper()
 	exit, r := examine(t, args...)
@@ -98,7 +96,7 @@ func clean(t *testing.T, args ...string) {
 	assert.Equal(t, cli.Done, exit, r)
 }
 
-// Bad setups of Redis, each on servers of its own.
+// Bad setups of Redis, each on its own servers.
 func TestRedisSetups(t *testing.T) {
 	pair := servertest.Private(t, servertest.KindRedisPair)
 	url := "redis://" + pair.Addrs[0]
@@ -146,7 +144,7 @@ func TestQuorum(t *testing.T) {
 	s := servertest.Private(t, servertest.KindRedisSentinel)
 	url := "redis://" + s.Addrs[2] + "?master_name=onceward"
 	deadline := time.Now().Add(40 * time.Second)
-	// until they know each other
+	// until the Sentinels know each other
 	for exit, r := examine(t, "--redis", url); exit != cli.Done; exit, r = examine(t,
 		"--redis", url) {
 		require.False(t, time.Now().After(deadline), r)
@@ -161,7 +159,7 @@ func TestQuorum(t *testing.T) {
 	names(t, "warning", "sentinel_quorum", "--redis", url)
 }
 
-// The client of a Cluster, with what the program says of itself.
+// The settings of a Cluster client, as the flags describe them.
 func TestClusterClient(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
 	cluster := []string{"--redis", "redis://" + addrs[0], "--cluster"}
@@ -176,7 +174,7 @@ func TestClusterClient(t *testing.T) {
 		append(cluster, "--cluster-reload", "1s", "--replica-reads")...)
 }
 
-// elsewhere leads to a server by an address that is not loopback.
+// elsewhere returns an address of a server that is not loopback.
 func elsewhere(t *testing.T, to string) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -206,7 +204,7 @@ func elsewhere(t *testing.T, to string) string {
 	}
 	_, port, err := net.SplitHostPort(to)
 	require.NoError(t, err)
-	// there is loopback alone: it leads there, and does not say so
+	// this machine has only loopback, and 0.0.0.0 leads there without showing that
 	return net.JoinHostPort("0.0.0.0", port)
 }
 
@@ -224,7 +222,7 @@ func serve(l net.Listener, handle func(net.Conn)) {
 	}
 }
 
-// old is a server that says of itself what Redis 6.2 does, and takes no other command.
+// old is a server that reports the version of Redis 6.2 and accepts no other command.
 func old(t *testing.T) string {
 	t.Helper()
 	const info = "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n" +
@@ -254,7 +252,7 @@ func old(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Bad setups of databases: what the DSN has, and tables of the test's own.
+// Bad setups of databases: bad DSNs, and tables of this test.
 func TestPostgresSetups(t *testing.T) {
 	dsn := servertest.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -309,7 +307,7 @@ func TestSQLiteSetups(t *testing.T) {
 	names(t, "critical", "journal_mode", "--sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
 }
 
-// A server that cannot be asked is an error, never "all is well", and the error has no password.
+// A server that cannot be asked is an error, and never a clean report. The error has no password.
 func TestUnreachable(t *testing.T) {
 	var out, errOut bytes.Buffer
 	assert.Equal(t, cli.Usage,
@@ -328,7 +326,7 @@ func TestUnreachable(t *testing.T) {
 		&out, &errOut))
 }
 
-// For people: each finding with its reason and its fix, and a count.
+// The text for people has each finding with reason and fix, and a count.
 func TestText(t *testing.T) {
 	r := Report{Findings: []Diagnostic{
 		{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
@@ -340,7 +338,7 @@ func TestText(t *testing.T) {
 	assert.Equal(t, want, out.String())
 }
 
-// The broken lines of a finding stay below its first one, and colors take no room.
+// The further lines of a finding are indented below its first one. Colors take no width.
 func TestNarrowFinding(t *testing.T) {
 	var out bytes.Buffer
 	f := &Diagnostic{Severity: warning, Code: "redis/eviction", Server: "127.0.0.1:6379",

@@ -21,7 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// answers are those of one broker, one topic of one partition and one group.
+// answers are the answers of one broker about one topic of one partition and one group.
 type answers struct {
 	cluster
 	broker, topic     map[string]string // settings
@@ -30,7 +30,7 @@ type answers struct {
 	retention, lag    time.Duration
 }
 
-// goodAnswers show nothing, for a window of an hour.
+// goodAnswers give no finding for a window of an hour.
 func goodAnswers() *answers {
 	three := kadm.PartitionDetail{Leader: 1, Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2, 3}}
 	return &answers{
@@ -44,7 +44,7 @@ func goodAnswers() *answers {
 	}
 }
 
-// found are the diagnostics of a setup, as "severity code".
+// found returns the diagnostics of a setup, as "severity code".
 func (a *answers) found(t *testing.T) (all []string) {
 	t.Helper()
 	c := a.cluster
@@ -65,8 +65,8 @@ func (a *answers) found(t *testing.T) (all []string) {
 	return all
 }
 
-// brokerFindings are all that brokers can have: each in a setup in which it is the only one, and
-// silent in the next best, of which there is nothing to say.
+// brokerFindings has all findings of brokers. With bad the finding is the only one. With well,
+// which is almost the same, there is none.
 var brokerFindings = []struct {
 	severity, code string
 	bad, well      func(*answers)
@@ -141,7 +141,7 @@ func TestBrokerFindings(t *testing.T) {
 	}
 }
 
-// A question that was not answered shows nothing: least of all that a group has no offset.
+// A question without an answer gives no finding, above all not that a group has no offset.
 func TestUnansweredQuestions(t *testing.T) {
 	a := goodAnswers()
 	a.encrypted = false
@@ -151,7 +151,7 @@ func TestUnansweredQuestions(t *testing.T) {
 	assert.Equal(t, "plaintext", found[0].Code)
 }
 
-// A Sentinel that has no quorum is named, and one that has is not.
+// A Sentinel without a quorum is named, and one with a quorum is not.
 func TestSentinelFindings(t *testing.T) {
 	for answer, want := range map[string]int{"+OK 3 usable Sentinels": 0,
 		"-NOQUORUM 1 usable Sentinels": 1} {
@@ -190,9 +190,8 @@ func TestSentinelFindings(t *testing.T) {
 	}
 }
 
-// Every finding of this package has a row that sees it, and is on the page; every row has a
-// finding. Those of Redis and databases are tested where they are made, in redisadapter and
-// sqladapter.
+// Every finding of this package has a row that tests it, and is on the page. Every row has a
+// finding. redisadapter and sqladapter test the findings of Redis and of databases.
 func TestEveryFindingHasARow(t *testing.T) {
 	rows := map[string]bool{"sentinel_quorum": true} // TestSentinelFindings
 	for _, row := range brokerFindings {
@@ -219,8 +218,8 @@ func TestEveryFindingHasARow(t *testing.T) {
 	assert.GreaterOrEqual(t, len(made), 20, "%d findings: this test looked in the wrong place", len(made))
 }
 
-// codes are the findings that this package makes, and where. One whose code is not to be read there
-// is an error.
+// codes returns the codes of the findings that this package makes, and where. It is an error if a
+// code cannot be read from the source.
 func codes(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -247,7 +246,7 @@ func codes(t *testing.T) map[string]string {
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
-				return n.Name.Name != "diagnostic" // makes one of what it is called with
+				return n.Name.Name != "diagnostic" // it gets the code as an argument
 			case *ast.CallExpr:
 				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "diagnostic" &&
 					len(n.Args) > 1 {

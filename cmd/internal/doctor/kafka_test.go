@@ -21,7 +21,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// kafka is a broker with topics and offsets of the test's own.
+// kafka is a broker with topics and offsets of this test.
 type kafka struct {
 	t      *testing.T
 	addrs  []string
@@ -47,7 +47,7 @@ func newFake(t *testing.T, brokers int) *kafka {
 	return newKafka(t, fake.ListenAddrs())
 }
 
-// topic makes one with settings "name=value".
+// topic makes a topic with settings "name=value".
 func (k *kafka) topic(name string, partitions int32, replicas int16, settings ...string) string {
 	k.t.Helper()
 	entries := map[string]*string{}
@@ -70,7 +70,7 @@ func (k *kafka) send(topic string, n int, ago time.Duration) {
 	}
 }
 
-// commit is what a consumer's commit leaves.
+// commit commits an offset as a consumer does.
 func (k *kafka) commit(group, topic string, offset int64) {
 	k.t.Helper()
 	var offsets kadm.Offsets
@@ -82,7 +82,7 @@ func (k *kafka) args(more ...string) []string {
 	return append([]string{"--brokers", strings.Join(k.addrs, ",")}, more...)
 }
 
-// not requires that something is not found.
+// not requires that there is no such finding.
 func not(t *testing.T, code string, args ...string) {
 	t.Helper()
 	exit, r := examine(t, args...)
@@ -96,7 +96,7 @@ func TestKafkaOffsets(t *testing.T) {
 	setups(t, newFake(t, 1), "")
 }
 
-// The same, and the settings that only Kafka itself has.
+// The same findings, and those of settings that only Kafka itself has.
 func TestKafkaSetups(t *testing.T) {
 	k := newKafka(t, servertest.Kafka(t))
 	prefix := servertest.Prefix(t)
@@ -106,7 +106,7 @@ func TestKafkaSetups(t *testing.T) {
 	not(t, "offsets_retention", k.args("--topics", topic, "--window", "2h")...)
 }
 
-// Three brokers, of which one alone may acknowledge.
+// Three brokers, of which a single one may acknowledge.
 func TestKafkaInSync(t *testing.T) {
 	k := newFake(t, 3)
 	topic := k.topic("alone", 1, 3, "min.insync.replicas=1", "retention.ms=3600000")
@@ -172,7 +172,7 @@ func TestKafkaUnanswered(t *testing.T) {
 
 const wellConsumer = "group.id=shop\nenable.auto.commit=false\nauto.offset.reset=earliest\nisolation.level=read_committed\n"
 
-// clientFiles are what a client's file sets, and what it leaves to defaults.
+// clientFiles are files of a client. They leave some settings to their defaults.
 var clientFiles = []struct {
 	name, text string
 	want       string // severity and code of each, worst first
@@ -229,7 +229,7 @@ func TestKafkaConfig(t *testing.T) {
 	}
 }
 
-// A file without settings is an error. No text shows a line that cannot be read.
+// A file without settings is an error. No error shows a line that cannot be read.
 func TestKafkaConfigRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"other.properties": {"color=red\n", "no setting of a consumer or producer"},

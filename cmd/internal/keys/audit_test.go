@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Each change is a line on standard error that says who has made it and when. A change that is
-// refused leaves none.
+// Each change writes a line to standard error that says who has made it and when. A refused change
+// writes none.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "claims.db")
 	r := onSQL(t, sqladapter.SQLite, "sqlite",

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// One question resolves many keys, and each has its line in the log. A dry run changes nothing.
+// One question resolves many keys, and each key has a line in the log. A dry run changes nothing.
 func TestResolveAll(t *testing.T) {
 	for name, on := range twoStores {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestResolveAll(t *testing.T) {
 	}
 }
 
-// A key that somebody settles while the question stands is left alone, and the others are not.
+// If somebody settles a key while the question waits, it is left alone. The others are resolved.
 func TestResolveAllMoved(t *testing.T) {
 	r := twoStores["sqlite"](t)
 	r.doubt("second")
@@ -82,8 +82,8 @@ func TestUncertainCountsAll(t *testing.T) {
 	}
 }
 
-// Attempts in flight past their point of no return are listed and counted from an index, though the
-// time for a sample is over before it begins.
+// Attempts in flight past their point of no return are listed and counted from an index. This works
+// even if there is no time to take a sample.
 func TestInflightPastNoReturn(t *testing.T) {
 	for name, on := range twoStores {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestReadClue(t *testing.T) {
 	}
 }
 
-// A position alone may be of another topic or group, whose digest tells.
+// A position may be of another topic or group. The digest in the record shows that.
 func TestPositionOf(t *testing.T) {
 	r := driver.Record{Origin: driver.Origin{Source: "billing/orders", Partition: 3, Offset: 77}}
 	at := &position{"orders", 3, 77}

@@ -24,14 +24,14 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// explained is what --json says.
+// explained returns the output of --json.
 func (r *rig) explained(code int, args string) (e Explanation) {
 	r.t.Helper()
 	require.NoError(r.t, json.Unmarshal([]byte(r.wants(code, "explain --json "+args)), &e))
 	return e
 }
 
-// Each state has a reason, something to do, and a page.
+// Each state has a reason, an advice and a page.
 func TestExplain(t *testing.T) {
 	for name, on := range twoStores {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func (*Explanation) idOf(t *testing.T, key string) string {
 	return v.ID
 }
 
-// A record has a meaning for each state and attempt.
+// The reason depends on state and attempt.
 func TestReason(t *testing.T) {
 	minute := int64(60_000)
 	for name, test := range map[string]struct {
@@ -106,7 +106,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// The lines to copy lead to the same store, and show no password.
+// The commands to copy use the same store, and show no password.
 func TestWhere(t *testing.T) {
 	for want, l := range map[string]Location{
 		" --redis 127.0.0.1:6379": {Server: server.Options{Redis: "127.0.0.1:6379"}},
@@ -161,7 +161,7 @@ func TestExplainDatabases(t *testing.T) {
 	}
 }
 
-// The store keeps a digest of group and topic. The brokers have the names.
+// The store has only a digest of group and topic. The brokers know the names.
 func TestExplainNamesTheSource(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "orders", "payments"))
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestExplainNamesTheSource(t *testing.T) {
 	assert.Contains(t, strings.Join(e.NotKnown, " "), "127.0.0.1:1")
 }
 
-// A line of a log leads to the key whose ID is in it.
+// A line of a log is enough to find the key whose ID is in it.
 func TestLineOfALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "claims.db")
 	r := onSQL(t, sqladapter.SQLite, "sqlite",

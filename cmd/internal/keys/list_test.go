@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// crowd has keys of n claims in flight, and others of somebody else.
+// crowd has n keys of claims in flight, and others foreign keys.
 func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Client) {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
@@ -46,7 +46,7 @@ func parse(t *testing.T, out string) (l List) {
 	return l
 }
 
-// A Redis full of keys of others: all of ours are found, and it is said that these are all.
+// A Redis is full of foreign keys: all of ours are found, and the output says that these are all.
 func TestListAmongOthers(t *testing.T) {
 	r, _, client := crowd(t, 3, 300_000)
 	size, err := client.DBSize(t.Context()).Result()
@@ -85,8 +85,8 @@ func TestListAmongOthers(t *testing.T) {
 		l.Complete, l.More)
 }
 
-// Keys that were found before somebody interrupts, or before the server fails, are shown, and that
-// these are not all.
+// A list is interrupted, or its server fails. The keys found so far are shown, and the output says
+// that there may be more.
 func TestListEndsEarly(t *testing.T) {
 	for _, test := range []struct {
 		name string

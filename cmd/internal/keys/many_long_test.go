@@ -28,9 +28,9 @@ for i = first, first + n - 1 do
 end
 return n`
 
-// TestTenMillion: among ten million keys that are done, lists and counts of uncertain keys, and of
-// attempts past their point of no return, are exact and come at once. Those of other attempts are a
-// sample that says how much it has seen. ONCEWARD_KEYS is another number of keys.
+// TestTenMillion: ten million keys are done. Lists and counts of uncertain keys, and of attempts
+// past their point of no return, are still exact and fast. Those of other attempts are a sample
+// that says how much it has seen. ONCEWARD_KEYS sets another number of keys.
 func TestTenMillion(t *testing.T) {
 	const step, irreversible, flying = 50_000, 700, 300
 	all := 10_000_000
@@ -70,7 +70,7 @@ func TestTenMillion(t *testing.T) {
 		return parse(t, out)
 	}
 	l := timed("uncertain --json")
-	assert.Equal(t, irreversible-running+1, l.Exact) // and the rig's own
+	assert.Equal(t, irreversible-running+1, l.Exact) // and one of the rig
 	assert.Len(t, l.Keys, 100)
 	l = timed("uncertain --json --limit 10000")
 	assert.Len(t, l.Keys, irreversible-running+1)

@@ -27,7 +27,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// twoStores are a Redis and a database that is always there.
+// twoStores are a Redis, and a database that needs no server.
 var twoStores = map[string]func(*testing.T) *rig{
 	"redis": func(t *testing.T) *rig {
 		addr := servertest.Redis(t)
@@ -88,7 +88,7 @@ func served(t *testing.T, run httpadapter.Runner) {
 	require.NoError(t, err)
 }
 
-// asServed asks for all of them by what a person knows.
+// asServed asks for each record by what a person knows of its request.
 func asServed(t *testing.T, r *rig, more string) {
 	t.Helper()
 	body := filepath.Join(t.TempDir(), "body.json")
@@ -124,8 +124,8 @@ func TestKeysWithAScope(t *testing.T) {
 			require.NoError(t, err)
 			served(t, run)
 			asServed(t, r, "")
-			// Labels are kept, so the key alone leads to its record, and so does their beginning;
-			// but not where the flags name another key.
+			// Labels are kept, so the key alone, or its beginning, leads to its record. It does
+			// not if the flags name another key.
 			for _, args := range [][]string{{"evt_A", "--namespace", "shop"}, {"evt_A"},
 				{"stripe billing e"}} {
 				code, out, errOut := r.run(nil, append([]string{"inspect"}, args...)...)
@@ -141,7 +141,7 @@ func TestKeysWithAScope(t *testing.T) {
 	}
 }
 
-// Marks have the scope, too; and who forgets --marks is told.
+// Marks have the scope, too. The forget of a record mentions --marks.
 func TestMarksWithAScope(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
 	db, err := sqladapter.OpenSQLite("sqlite",

@@ -132,7 +132,7 @@ func (r *rig) stateOf(key string) driver.State {
 	return a.Record.State
 }
 
-// run is a command with the rig's flags.
+// run runs a command with the rig's flags.
 func (r *rig) run(in io.Reader, args ...string) (code int, out, errOut string) {
 	r.t.Helper()
 	var o, e bytes.Buffer
@@ -140,7 +140,7 @@ func (r *rig) run(in io.Reader, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// wants runs a command and looks for its exit code, and for what must be in its output.
+// wants runs a command, and checks its exit code and that its output contains parts.
 func (r *rig) wants(code int, args string, parts ...string) string {
 	r.t.Helper()
 	got, out, errOut := r.run(strings.NewReader(""), strings.Fields(args)...)
@@ -151,7 +151,7 @@ func (r *rig) wants(code int, args string, parts ...string) string {
 	return out
 }
 
-// all is what every store shows and does.
+// all runs the commands that work on every store.
 func (r *rig) all() {
 	r.t.Helper()
 	r.wants(cli.Done, "inspect flying --namespace shop", "in_progress",
@@ -176,7 +176,7 @@ func (r *rig) all() {
 	r.settle(l.Keys[0].ID)
 }
 
-// settle resolves, and forgets.
+// settle resolves keys, and forgets them.
 func (r *rig) settle(doubtful string) {
 	r.t.Helper()
 	r.wants(cli.No, "resolve flying --namespace shop --done --window 24h --yes", "not uncertain")
@@ -230,7 +230,7 @@ func TestRedisCluster(t *testing.T) {
 	single := *r
 	single.flags = append([]string{"--redis", "redis://" + addrs[0]}, r.flags[3:]...)
 	single.wants(cli.Usage, "inflight", "add --cluster")
-	// The layout of no prefix may lie on this very node, which then says truly that it has none.
+	// The layout key of a missing prefix may belong to this node, which rightly does not have it.
 	for _, addr := range addrs {
 		single.flags = []string{"--redis", "redis://" + addr, "--prefix", servertest.Prefix(t)}
 		single.wants(cli.Usage, "inflight", "add --cluster")
@@ -261,7 +261,7 @@ func TestSQLite(t *testing.T) {
 		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file).all()
 }
 
-// No command makes a layout: that of a typing error would keep the right one out.
+// No command makes a layout: that of a mistyped prefix would block the right one later.
 func TestNothingIsMade(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -275,7 +275,7 @@ func TestNothingIsMade(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// With another secret nothing would be found that is there.
+// With another secret no existing key would be found.
 func TestOtherSecret(t *testing.T) {
 	addr := servertest.Redis(t)
 	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "--redis",
@@ -287,8 +287,8 @@ func TestOtherSecret(t *testing.T) {
 	r.wants(cli.Usage, "resolve done --done --namespace shop", "--secret-env is missing")
 }
 
-// A table that is not there is most of the time one of another name, and nothing is about to
-// migrate.
+// If a table does not exist, its name is usually wrong. A command that looks at a key migrates
+// nothing.
 func TestNoTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty.db")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -302,7 +302,7 @@ func TestNoTable(t *testing.T) {
 	assert.NotContains(t, text, "migrate", "who looks at a key reads")
 }
 
-// Marks are found however they are kept, without a flag that says so.
+// Marks are found in whatever form they are kept, without a flag for the form.
 func TestMarks(t *testing.T) {
 	const uuid, ulid = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	for name, row := range map[string]struct {
@@ -357,7 +357,7 @@ func lookAtMarks(t *testing.T, d sqladapter.Dialect, dsn, key, other string,
 	}
 }
 
-// A server that does not answer, and one that is not there; neither tells a password.
+// A server may not answer, or not exist. Neither error shows a password.
 func TestUnreachable(t *testing.T) {
 	r := &rig{t: t, flags: []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}}
 	assert.NotContains(t, r.wants(cli.Usage, "inspect k --namespace shop", "--redis: "),
@@ -369,8 +369,8 @@ func TestUnreachable(t *testing.T) {
 		&out, &errOut), errOut.String())
 }
 
-// A server takes the connection and hangs: the command says who has not answered, and Ctrl-C does
-// not wait until it has.
+// A server accepts the connection and hangs. The command says which server has not answered, and
+// Ctrl-C ends it at once.
 func TestServerHangs(t *testing.T) {
 	for _, flags := range []string{"", "--cluster"} {
 		for _, args := range []string{"inspect k --namespace shop", "uncertain",
@@ -385,7 +385,7 @@ func TestServerHangs(t *testing.T) {
 			var errOut bytes.Buffer
 			began := time.Now()
 			code := execute(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
-			// go-redis waits for three to five
+			// go-redis alone would wait for three to five seconds
 			took := time.Since(began)
 			assert.Equal(t, cli.Interrupted, code, "%v: %v: %v", args, flags, errOut.String())
 			assert.LessOrEqual(t, took, 2*time.Second, "%v: %v: %v", args, flags, errOut.String())
@@ -396,7 +396,7 @@ func TestServerHangs(t *testing.T) {
 	r.wants(cli.Usage, "uncertain", "no answer in time from "+strings.TrimPrefix(url, "redis://"))
 }
 
-// hangs is a server that reads and never answers, and what is closed when it is asked.
+// hangs is a server that reads and never answers. asked is closed at its first read.
 func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -428,7 +428,7 @@ func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 	return "redis://" + l.Addr().String(), first
 }
 
-// Nobody answers the question: the command ends with its context anyway.
+// Nobody answers the question. The command still ends with its context.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := servertest.Redis(t)
 	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",
@@ -444,7 +444,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	assert.Equal(t, driver.StateSucceeded, r.stateOf("done"))
 }
 
-// waiting cancels when the question has been put.
+// waiting is an output that cancels the command when the question is written.
 type waiting struct{ cancel func() }
 
 func (w *waiting) Write(b []byte) (int, error) {
@@ -454,7 +454,7 @@ func (w *waiting) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// More keys than the limit: the oldest of what was found, and a word that there are more.
+// If there are more keys than the limit, the oldest found are shown, and that there are more.
 func TestLimit(t *testing.T) {
 	addr := servertest.Redis(t)
 	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",

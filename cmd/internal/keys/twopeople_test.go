@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// answer is a person who says yes, after something else has happened.
+// answer is a person who says yes after another thing has happened.
 type answer struct {
 	before func()
 	text   []byte
@@ -37,7 +37,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// claim is a worker that gets the key.
+// claim claims the key as a worker.
 func (r *rig) claim(key string, token driver.Token) (driver.ID, dedup.Record) {
 	r.t.Helper()
 	id, err := driver.NewID("shop", "", key)
@@ -60,9 +60,9 @@ func (r *rig) work(key string, token driver.Token) {
 	require.True(r.t, a.Held)
 }
 
-// TestTwoPeople has one person answer a question after a second one has settled the same key. On
-// record as done, a key must stay so, or its effect runs twice; a worker that has claimed it must
-// keep it, or its effect is lost on record as done.
+// TestTwoPeople: one person answers a question after another one has settled the same key. A key
+// that is done must stay done, or its effect runs twice. A worker that has claimed the key must
+// keep it: if the key were marked as done, the effect would be lost.
 func TestTwoPeople(t *testing.T) {
 	for name, on := range map[string]func(*testing.T) *rig{
 		"redis": func(t *testing.T) *rig {

@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// Up, the second time nothing, and down, with a look before each that changes nothing.
+// It migrates up, finds nothing to do, and migrates down. A look before each step changes nothing.
 func TestUpAndDown(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		for range 2 {
@@ -99,7 +99,7 @@ func TestJSON(t *testing.T) {
 	})
 }
 
-// Several at once: one does it, and all find it done.
+// Several runs at once: one of them migrates, and all find it done.
 func TestTogether(t *testing.T) {
 	forEach(t, func(t *testing.T, _ engine, r *rig) {
 		const many = 4
@@ -121,7 +121,7 @@ func TestTogether(t *testing.T) {
 				did++
 				continue
 			}
-			// each may do one version
+			// each run may do one of the versions
 			assert.Regexp(t, "another run has done it|nothing is to be done|version 1 to 2|version 2 to 3",
 				text)
 		}
@@ -131,7 +131,7 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// A migration that waits for another's lock ends with its context, and leaves nothing.
+// A migration that waits for another one's lock ends with its context, and leaves nothing.
 func TestInterrupted(t *testing.T) {
 	for _, e := range engines[1:] {
 		t.Run(e.name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestTook(t *testing.T) {
 	assert.EqualValues(t, 2116613*time.Microsecond, (Step{Milliseconds: 2116.613}).took())
 }
 
-// A server that is not there is told, and no password.
+// A server that does not exist gives an error without a password.
 func TestUnreachable(t *testing.T) {
 	for _, dsn := range []string{"postgres://shop:geheim17@127.0.0.1:1/db",
 		"mysql://shop:geheim17@127.0.0.1:1/db"} {
@@ -203,7 +203,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// Somebody's table is refused, and keeps what it has, also on the way down.
+// A foreign table is refused and keeps its content, also on the way down.
 func TestAnothersTable(t *testing.T) {
 	for _, e := range engines {
 		for _, kind := range kinds {
@@ -234,7 +234,7 @@ func TestAnothersTable(t *testing.T) {
 	}
 }
 
-// Tables for ids that carry their time are made and checked for those, and for no others.
+// Tables for ids with a time are made and checked for one kind of ids, and refuse others.
 func TestIDTime(t *testing.T) {
 	for _, e := range engines {
 		if e.name == "sqlite" {
@@ -253,7 +253,7 @@ func TestIDTime(t *testing.T) {
 	}
 }
 
-// Tables of a newer program are left alone: this one does not know how to undo them either.
+// Tables of a newer program are left alone. This program cannot undo them either.
 func TestNewer(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		r.want(cli.Done, "done", r.up()...)
@@ -268,8 +268,8 @@ func TestNewer(t *testing.T) {
 	})
 }
 
-// A table that is on record and gone is not made anew by itself: it may be a restore that has not
-// come to it yet.
+// A table that is on record but gone is not made again by itself. A restore may not have got to it
+// yet.
 func TestGone(t *testing.T) {
 	forEach(t, func(t *testing.T, _ engine, r *rig) {
 		r.want(cli.Done, "done", r.up()...)
@@ -285,8 +285,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// Tables that were made by hand, or by a run that was cut off before it was put on record, are
-// named and taken.
+// Tables may exist without a record, made by hand or by a run that was cut off. The command names
+// them and uses them.
 func TestUnrecorded(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		r.want(cli.Done, "done", r.up()...)
@@ -297,7 +297,7 @@ func TestUnrecorded(t *testing.T) {
 	})
 }
 
-// A run of MySQL that was cut off between two tables has committed the first.
+// A run on MySQL that was cut off between two tables has committed the first one.
 func TestCutOff(t *testing.T) {
 	for _, kind := range []string{"marks", "store", "outbox"} {
 		t.Run(kind, func(t *testing.T) {
@@ -332,8 +332,8 @@ func TestCutOffBeforeForm(t *testing.T) {
 	}
 }
 
-// Another run has committed the first version after this one has read that there is none. Its
-// tables lack what the later versions add.
+// Another run commits the first version after this one has read that there is none. Its tables lack
+// the later versions' changes.
 func TestCutOffBeforeLaterVersions(t *testing.T) {
 	for _, e := range engines[1:] {
 		t.Run(e.name, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestCutOffBeforeLaterVersions(t *testing.T) {
 	}
 }
 
-// The longest window that anybody has asked for is on record; one that is longer is to be raised.
+// The longest window ever used is on record. A longer one needs a change.
 func TestWindow(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestNewFile(t *testing.T) {
 	assert.Contains(t, out, "version 0 to 1 (outbox)", errOut)
 }
 
-// A schema of its own: versions are on record there.
+// In another schema the versions are recorded in that schema.
 func TestSchema(t *testing.T) {
 	e := engines[1]
 	_, db := e.open(t)
@@ -404,7 +404,7 @@ func TestSchema(t *testing.T) {
 		out, errOut)
 }
 
-// Where there is no terminal, only long steps are reported; the audit has each.
+// Without a terminal only long steps are reported. The audit has every step.
 func TestQuiet(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	code, _, errOut := command(t, slices.Concat(r.flags, r.up())...)

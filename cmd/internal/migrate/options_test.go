@@ -75,7 +75,7 @@ func TestOptions(t *testing.T) {
 		"--kind store --dialect mysql --print sql --json":  "--print excludes",
 		"--kind store " + there +
 			" more": `unexpected argument "more"`,
-		// newComponent looks at names
+		// newComponent checks names later
 		"--kind store --table a.b " + there:                                       "",
 		"--kind marks --window 0 --apply " + there:                                "",
 		"--kind marks --to 0 " + there:                                            "",
@@ -102,7 +102,7 @@ func TestOptionsRead(t *testing.T) {
 	assert.Equal(t, newest, o.To)
 }
 
-// Names and settings that cannot be are told by their flags, and before anything is connected.
+// Impossible names and settings are refused by the names of their flags, before any connection.
 func TestNamesRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"--kind marks --window 72h --table a.b":                   "--table must",

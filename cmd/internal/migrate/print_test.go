@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// The SQL that is printed makes tables that the command itself then finds.
+// The printed SQL makes tables that the command then recognizes.
 func TestPrintedSQL(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPrintedSQL(t *testing.T) {
 	}
 }
 
-// With --sql instead of --dialect nothing is connected.
+// With --sql instead of --dialect the command does not connect either.
 func TestPrintConnectsToNothing(t *testing.T) {
 	code, out, errOut := command(t, "--sql", "postgres://127.0.0.1:1/db", "--kind", "fence",
 		"--schema", "Shop", "--print", "sql")

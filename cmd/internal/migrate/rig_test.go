@@ -18,13 +18,13 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// command runs it with nobody to answer.
+// command runs the command without anybody who answers.
 func command(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	return answered(t.Context(), "", args...)
 }
 
-// answered runs it with what somebody types.
+// answered runs the command with the given input.
 func answered(ctx context.Context, answer string, args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	s := &cli.Streams{In: strings.NewReader(answer), Out: &o, Err: &e}
@@ -35,7 +35,7 @@ func answered(ctx context.Context, answer string, args ...string) (code int, out
 // engine is a database.
 type engine struct {
 	name string
-	// open returns what --sql wants, and a pool.
+	// open returns the value of --sql, and a pool.
 	open func(t *testing.T) (dsn string, db *sql.DB)
 }
 
@@ -69,9 +69,9 @@ type rig struct {
 	db    *sql.DB
 	table string
 	flags []string
-	// newest version of its kind.
+	// newest is the newest version of this kind.
 	newest int
-	// window is what marks need to be applied.
+	// window has the flags that marks need with --apply.
 	window []string
 }
 
@@ -98,7 +98,7 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 	return r
 }
 
-// want runs the command and looks at the exit code, and for words in what it writes.
+// want runs the command, and checks its exit code and that its output has words.
 func (r *rig) want(code int, words string, args ...string) string {
 	r.t.Helper()
 	got, out, errOut := command(r.t, slices.Concat(r.flags, args)...)

@@ -20,10 +20,10 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// tolerance is by how much what was reckoned may differ from what is measured.
+// tolerance is by how much an estimate may differ from a measurement.
 const tolerance = 0.15
 
-// filling is a layout, and what is stored of a key.
+// filling is a layout, and the data that is stored for a key.
 type filling struct {
 	layout      redisadapter.Layout
 	result      int
@@ -67,7 +67,7 @@ func compareMemory(t *testing.T, f filling, n int) {
 	before := used(t, client)
 	fill(t, store, f, 0, n, o.Window)
 	measured := float64(used(t, client)-before) / float64(n)
-	// The keys are of one generation.
+	// All keys are in one generation.
 	reckoned := o.redis(f.layout, float64(n), planned.Shards, 1) / float64(n)
 	t.Logf("%v, %d keys: measured %.2f bytes a key, reckoned %.2f (%+.1f %%), plan says %.2f",
 		f, n, measured, reckoned, (reckoned/measured-1)*100, planned.BytesPerKey)
@@ -128,7 +128,7 @@ func used(t *testing.T, client *redis.Client) int {
 	return 0
 }
 
-// TestMemory compares with servers of 100,000 keys; TestMemoryOfAMillion is the long one.
+// TestMemory compares with servers of 100,000 keys. TestMemoryOfAMillion takes longer.
 func TestMemory(t *testing.T) {
 	for _, f := range []filling{
 		{layout: redisadapter.Full, result: 1000, fingerprint: true},

@@ -58,7 +58,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 	}
 }
 
-// The size classes of jemalloc, from its manual.
+// The size classes are from the manual of jemalloc.
 func TestAllocated(t *testing.T) {
 	for n, want := range map[int]int{
 		1: 8, 8: 8, 9: 16, 24: 32, 60: 64, 65: 80, 113: 128, 129: 160, 161: 192, 225: 256,
@@ -69,7 +69,7 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
-// A million keys that are strings take the memory that bench/results/redis.json has.
+// A million string keys take as much memory as bench/results/redis.json says.
 func TestStrings(t *testing.T) {
 	for _, test := range []struct {
 		name, value int
@@ -81,8 +81,8 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// A bucket that outgrows its array costs eight times as much a key, as redisadapter's comment has
-// it.
+// A bucket that outgrows its array costs eight times as much for each key. redisadapter's comment
+// says the same.
 func TestOvergrownBuckets(t *testing.T) {
 	o := Options{Prefix: "ow", Window: time.Hour}
 	planned, grown := o.buckets(1e6, 2500, 1)/1e6, o.buckets(3e6, 2500, 1)/3e6

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTables fills tables with marks, without and with results. MariaDB has marks alone, and a
-// million of them: how full it leaves its pages, and how much it reserves ahead, differs by more
-// than is tolerated in a smaller table.
+// TestTables fills tables with marks, without results and with them. MariaDB gets marks alone, and
+// a million of them: in a smaller table the filling of its pages, and the space that it reserves
+// ahead, would differ by more than the tolerance.
 func TestTables(t *testing.T) {
 	for _, e := range []table{postgres, sqlite} {
 		for _, c := range []struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// table is a database to fill: where, and how its size is asked for.
+// table is a database to fill, and the query for the size of its tables.
 type table struct {
 	engine  string
 	dialect sqladapter.Dialect
@@ -35,7 +35,7 @@ var (
 		return servertest.Postgres(t)
 	},
 		`SELECT pg_total_relation_size('%[1]s'::regclass) + pg_total_relation_size('%[1]s_results'::regclass)`}
-	// mariadb is asked for the file of the marks alone.
+	// MariaDB is asked only for the size of the marks' file
 	mariadb = table{"MariaDB", sqladapter.MySQL, "mysql", func(t *testing.T) string {
 		return servertest.MariaDB(t)
 	},
@@ -46,7 +46,7 @@ var (
 	}, `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size() -- %[1]s`}
 )
 
-// TestBytesOfMarks fills one table of PostgreSQL. An index by age would take 7 bytes a mark more.
+// TestBytesOfMarks fills one table of PostgreSQL. An index by age would add 7 bytes for each mark.
 func TestBytesOfMarks(t *testing.T) {
 	compareTable(t, postgres, 50_000, 0, false, 0.08)
 }
@@ -116,7 +116,7 @@ func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Ledger,
 	}
 }
 
-// noise fills b with bytes that nothing compresses.
+// noise fills b with bytes that cannot be compressed.
 func noise(b []byte, key string) {
 	for i := 0; i < len(b); i += 16 {
 		id, _ := driver.NewID("noise", key, fmt.Sprint(i))

@@ -38,11 +38,11 @@ func TestTerminal(t *testing.T) {
 		got := shown()
 		assert.Equal(t, "", got, "a bar of short work: %q", got)
 		m.Add(250)
-		wait(501 * time.Millisecond) // it is one second
+		wait(501 * time.Millisecond) // one second in all
 		got, want := shown(), "\x1b[Kmarks  [#####...............]  25 %  250 of 1000"
 		assert.True(t, strings.HasPrefix(got,
 			want))
-		wait(8950 * time.Millisecond) // last drawn after 9.9 s
+		wait(8950 * time.Millisecond) // the last drawing is after 9.9 s
 		got, want = shown(), "25.3/s  10s  30s left"
 		assert.True(t, strings.HasSuffix(got, want), "%q, want %q at its end", got, want)
 		m.Say("half of it is larger")
@@ -59,8 +59,7 @@ func TestTerminal(t *testing.T) {
 	assert.True(t, strings.HasSuffix(text, wipe), "the bar is left: %q", text)
 }
 
-// Lines that the work prints to the same terminal stand above the bar, which is there again at
-// once.
+// Lines that the work prints to the same terminal are above the bar, which is drawn again at once.
 func TestLinesAboveTheBar(t *testing.T) {
 	text := timeline(t, 4, true, func(m *Meter, wait func(time.Duration), shown func() string) {
 		lines := above{m, m.out}

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// A consumer of a topic gets all messages, and doubles only what a kill explains. Real brokers, not
-// kfake: there a member that is killed while it joins never leaves its group.
+// A consumer of a topic gets all messages, and doubles only those that a kill explains. It needs
+// real brokers: in kfake a member that is killed while it joins never leaves its group.
 func TestConsumer(t *testing.T) {
 	redis, brokers, topic := servertest.Redis(t), servertest.Kafka(t), servertest.Prefix(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))

@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A narrow terminal gets the words of a wide one in lines that fit.
+// A narrow terminal gets the same words in lines that fit.
 func TestNarrowTerminal(t *testing.T) {
 	r := &Report{Program: []string{"./service", "--queue", "orders"}, Seed: 1<<64 - 1,
 		Messages: 300, Deliveries: 412, Kills: 20, Once: 295,
@@ -90,8 +90,8 @@ an answer.
 		"messages without an answer.\x1b[0m\n")
 }
 
-// A program whose effects the command does not see has not lost them: the report says how to show
-// them.
+// A program whose effects the command cannot see has not lost them. The report says how to show
+// them to the command.
 func TestJudgeSeesNoEffect(t *testing.T) {
 	for foreign, want := range map[int]string{
 		0: "No effect was seen: the program has to POST each of them to $EFFECTS_URL?id=ID, or",
@@ -108,7 +108,7 @@ func TestJudgeSeesNoEffect(t *testing.T) {
 	}
 }
 
-// Some duplicates are right behind their first, so that both are under way at once, and some later.
+// Some duplicates follow their first at once, so that both are under way. Others come later.
 func TestOrder(t *testing.T) {
 	ids := make([]string, 1000)
 	for i := range ids {

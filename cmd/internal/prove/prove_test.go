@@ -44,7 +44,7 @@ func built(t *testing.T, name string) string {
 	return file
 }
 
-// with has the program find its servers.
+// with adds the environment in which the program finds its servers.
 func with(args []string, env ...string) []string {
 	return append(append([]string{"env"}, env...), args...)
 }
@@ -52,7 +52,7 @@ func with(args []string, env ...string) []string {
 const selectIDs = `python3 -c "import sqlite3,sys;` +
 	`[print(r[0]) for r in sqlite3.connect(sys.argv[1]).execute('SELECT id FROM payments')]" `
 
-// Five programs that are wrong and right in ways of their own are told apart. Three are in Python.
+// Five programs, right or wrong in different ways, each get the right report. Three are in Python.
 func TestPrograms(t *testing.T) {
 	redis := servertest.Redis(t)
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -61,8 +61,8 @@ func TestPrograms(t *testing.T) {
 	for name, test := range map[string]struct {
 		program        []string
 		rows           bool // effects are rows of a database
-		loses, doubles bool // for certain
-		explained      bool // it may double, by kills alone
+		loses, doubles bool // always
+		explained      bool // it may double, but only by kills
 	}{
 		"SET NX by hand":    {program: []string{"python3", "testdata/setnx.py"}, loses: true},
 		"mark under a lock": {program: []string{"python3", "testdata/lock.py"}, doubles: true},
@@ -140,8 +140,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	assert.Error(t, alive.Run(), "the program runs on")
 }
 
-// A command that the shell cannot run ends the test before the program starts. One that needs an
-// effect first does not.
+// A command that the shell cannot run ends the test before the program starts. A command that only
+// fails without an effect does not.
 func TestCountCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
 	for command, want := range map[string]string{

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// signed is the headers of Standard Webhooks.
+// signed returns the headers of Standard Webhooks.
 func signed(id, body string) []string {
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, []byte("0123456789abcdef0123456789abcdef"))
@@ -39,8 +39,8 @@ webhooks:
    secrets: [{env: PROXY_TEST_SECRET}]}
 `
 
-// A verified event reaches the service once, at its path; a forged one, never, in any spelling of
-// the path.
+// A verified event reaches the service once, at its path. A forged event never does, whatever the
+// spelling of its path.
 func TestWebhooks(t *testing.T) {
 	t.Setenv("PROXY_TEST_SECRET", "github secret")
 	var n atomic.Int64
@@ -95,7 +95,7 @@ func TestWebhooks(t *testing.T) {
 	assert.NotContains(t, r.log.String(), standardSecret)
 }
 
-// A path may end with a slash, as those of Django do. It is still the webhook's alone.
+// A webhook's path may end with a slash, as in Django. It is still only for the webhook.
 func TestWebhookPathWithASlash(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -118,10 +118,10 @@ webhooks:
 	assert.EqualValues(t, 1, n.Load())
 }
 
-// The log does not say that a service has answered that has not.
+// If the service has not answered, the log says so.
 func TestWebhookOfASlowService(t *testing.T) {
 	r := start(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadAll(r.Body) // only then the server notices that the connection has ended
+		_, _ = io.ReadAll(r.Body) // else the server cannot notice a closed connection
 		<-r.Context().Done()
 	}, fmt.Sprintf(`
 webhooks:

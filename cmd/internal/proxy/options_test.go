@@ -25,7 +25,7 @@ func parse(args ...string) (*Options, error) {
 	return o, cli.Parse(o.command(), args...)
 }
 
-// Every setting that is wrong is named, in one go.
+// One error names every wrong setting.
 func TestEveryWrongSettingIsNamed(t *testing.T) {
 	file := written(t, "proxy.yaml", `
 admin: 0.0.0.0:9900
@@ -66,7 +66,7 @@ webhooks:
 	}
 }
 
-// The file has what the flags have; a flag goes before it. JSON is read, too, with tabs.
+// The file has the same settings as the flags, and flags override it. JSON with tabs is read, too.
 func TestFile(t *testing.T) {
 	t.Setenv("PROXY_TEST_SECRET", "s")
 	args := []string{"--redis", "redis://127.0.0.1:1", "--upstream", "http://127.0.0.1:1",
@@ -110,7 +110,7 @@ func bearer(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaim
 	return r
 }
 
-// A principal comes from a token that was verified, by an algorithm of its key alone.
+// A principal comes only from a verified token, with an algorithm of its key.
 func TestTokens(t *testing.T) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A way to tell clients apart, and all that it needs, are required.
+// Clients must be told apart in some way, with all settings that this way needs.
 func TestPrincipalSettings(t *testing.T) {
 	t.Setenv("PROXY_TEST_SECRET", "0123456789abcdef")
 	for want, p := range map[string]Principal{

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A key has its effect at the service once for each client, and its retries get the first answer.
+// A key has one effect at the service for each client. Its retries get the first answer.
 func TestOnce(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, nil), "", scoped)
@@ -40,7 +40,7 @@ func TestOnce(t *testing.T) {
 	assert.NotContains(t, metrics, "alice")
 }
 
-// The service sees who asks, and what only the proxy may say.
+// The service gets the client's headers, and those that only the proxy may set.
 func TestHeaders(t *testing.T) {
 	var n atomic.Int64
 	seen := make(chan *http.Request, 10)
@@ -77,7 +77,7 @@ func TestHeaders(t *testing.T) {
 	assert.Empty(t, next(t, seen).Header.Get(keyHeader))
 }
 
-// http.Transport sends a request with a key and without a body again when its connection breaks.
+// On a broken connection http.Transport would repeat a request with a key and without a body.
 func TestNothingIsSentAgain(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func TestNothingIsSentAgain(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}), "", scoped)
-	for range 5 { // on a connection that is there already
+	for range 5 { // on an existing connection
 		r.send("GET", "/", "").wants(t, 200, "")
 		before := n.Load()
 		r.send("POST", "/pay", "", "X-Account: alice", "Idempotency-Key: k1").
@@ -94,7 +94,7 @@ func TestNothingIsSentAgain(t *testing.T) {
 	}
 }
 
-// A service that fails leaves a key free, uncertain or done.
+// A failure of the service leaves a key free, uncertain or done.
 func TestServiceFails(t *testing.T) {
 	breaks := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	status := func(status int) http.HandlerFunc {
@@ -131,7 +131,7 @@ func TestServiceFails(t *testing.T) {
 	}
 }
 
-// A service that dies in the midst of an answer has had its effect: no retry runs.
+// A service that dies in the middle of an answer has had its effect, so no retry runs.
 func TestServiceDiesMidAnswer(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, func(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +145,7 @@ func TestServiceDiesMidAnswer(t *testing.T) {
 	assert.EqualValues(t, 1, n.Load())
 }
 
-// Where the service cannot be reached nothing has begun, and the key is free on every route.
+// If the service cannot be reached, nothing has begun, and the key is free on every route.
 func TestServiceIsDown(t *testing.T) {
 	for _, file := range []string{"", "routes:\n- {path: /, irreversible: true}\n"} {
 		r := start(t, nil, file, scoped)
@@ -156,7 +156,7 @@ func TestServiceIsDown(t *testing.T) {
 	}
 }
 
-// A client that goes away does not take the answer with it.
+// When a client leaves, the answer is still recorded.
 func TestClientGoes(t *testing.T) {
 	var n atomic.Int64
 	began, release := make(chan struct{}), make(chan struct{})
@@ -187,7 +187,7 @@ func TestClientGoes(t *testing.T) {
 	assert.EqualValues(t, 1, n.Load())
 }
 
-// Without Redis nothing with a key reaches the service; the rest does.
+// Without Redis no request with a key reaches the service. Other requests do.
 func TestRedisIsDown(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, nil), "lease: 300ms\n", scoped)
@@ -204,7 +204,7 @@ func TestRedisIsDown(t *testing.T) {
 	assert.Equal(t, 200, status)
 }
 
-// Requests without a key stream, and may switch protocols.
+// Requests without a key are streamed, and may switch protocols.
 func TestStreams(t *testing.T) {
 	release := make(chan struct{})
 	r := start(t, func(w http.ResponseWriter, r *http.Request) {
@@ -258,7 +258,7 @@ func TestStreams(t *testing.T) {
 	await("hello\n")
 }
 
-// The longest path has a request; a path that no route has is not served.
+// The route with the longest path serves a request. A path without a route is not served.
 func TestRoutes(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, nil), `
@@ -288,7 +288,7 @@ routes:
 	r.send("PUT", "/put", "{}", alice).wants(t, 201, "paid")
 }
 
-// A request with a key keeps its protocol: its answer is kept, and a connection cannot be.
+// A request with a key cannot switch protocols: its answer is stored, and a connection cannot be.
 func TestNoUpgradeWithAKey(t *testing.T) {
 	var n atomic.Int64
 	r := start(t, counted(&n, func(w http.ResponseWriter, r *http.Request) {

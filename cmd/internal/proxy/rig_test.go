@@ -23,7 +23,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// patience bounds what a test waits for.
+// patience is the longest wait of a test.
 const patience = time.Minute
 
 // rig is a service, a Redis, and the command in front of them.
@@ -39,7 +39,7 @@ type rig struct {
 	code chan int
 }
 
-// buffer is what several goroutines write.
+// buffer can be written by several goroutines.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -59,7 +59,7 @@ func (b *buffer) String() string {
 
 var addresses = regexp.MustCompile(`^clients: (\S+)   operators: (\S+)\n$`)
 
-// start runs the command. A file of settings may be empty.
+// start runs the command. file is a file of settings, and may be empty.
 func start(t *testing.T, service http.HandlerFunc, file string, args ...string) *rig {
 	t.Helper()
 	r := &rig{T: t, service: httptest.NewServer(service), redis: miniredis.RunT(t),
@@ -90,7 +90,7 @@ func start(t *testing.T, service http.HandlerFunc, file string, args ...string) 
 	return r
 }
 
-// ended is the exit code, which start's cleanup gets, too.
+// ended returns the exit code, and leaves it for start's cleanup.
 func (r *rig) ended() int {
 	r.Helper()
 	select {
@@ -110,7 +110,7 @@ func written(t *testing.T, name, text string) string {
 	return file
 }
 
-// answer is a response that was read.
+// answer is a response whose body was read.
 type answer struct {
 	status int
 	header http.Header
@@ -126,7 +126,7 @@ func (r *rig) send(method, path, body string, headers ...string) answer {
 	require.NoError(r, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
-		req.Header[name] = append(req.Header[name], value) // in the spelling that is given
+		req.Header[name] = append(req.Header[name], value) // with the given spelling of the name
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
@@ -137,14 +137,14 @@ func (r *rig) send(method, path, body string, headers ...string) answer {
 	return answer{resp.StatusCode, resp.Header, string(text), err}
 }
 
-// pay is a request with a key.
+// pay sends a request with a key.
 func (r *rig) pay(key string, headers ...string) answer {
 	r.Helper()
 	return r.send(http.MethodPost, "/pay", `{"amount":1}`,
 		append(headers, "X-Account: alice", "Idempotency-Key: "+key)...)
 }
 
-// get asks the operators' side.
+// get asks the admin address.
 func (r *rig) get(path string) (status int, body string) {
 	r.Helper()
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.admin+path, nil)
@@ -173,7 +173,7 @@ func counted(n *atomic.Int64, then http.HandlerFunc) http.HandlerFunc {
 
 const scoped = "--principal-header=X-Account"
 
-// await waits until the service has begun.
+// await waits until the service has started a request.
 func await(t *testing.T, began <-chan struct{}) {
 	t.Helper()
 	select {
@@ -183,7 +183,7 @@ func await(t *testing.T, began <-chan struct{}) {
 	}
 }
 
-// next is the next request that the service has got.
+// next returns the next request that the service gets.
 func next(t *testing.T, seen <-chan *http.Request) *http.Request {
 	t.Helper()
 	select {

@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// A request under way at the end gets its answer, and the command then ends well.
+// A request under way at a shutdown gets its answer, and the exit code is that of success.
 func TestDrain(t *testing.T) {
 	var n atomic.Int64
 	began, release := make(chan struct{}), make(chan struct{})
@@ -43,7 +43,7 @@ func TestDrain(t *testing.T) {
 		status, body := r.get("/readyz")
 		return status == 503 && strings.Contains(body, "draining")
 	}, patience, time.Millisecond)
-	assert.Eventually(t, func() bool { // nothing new is accepted
+	assert.Eventually(t, func() bool { // new connections are refused
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp",
 			strings.TrimPrefix(r.url, "http://"))
 		if err == nil {
@@ -56,7 +56,7 @@ func TestDrain(t *testing.T) {
 	assert.Equal(t, cli.Done, r.ended(), r.log)
 }
 
-// A service that is slower than the grace has its requests cut off, and the exit code says so.
+// If the service is slower than the grace, its requests are cut off, and the exit code says so.
 func TestDrainCutsOff(t *testing.T) {
 	began := make(chan struct{})
 	r := start(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func certify(t *testing.T, cert, key string, serial int64) {
 	}
 }
 
-// SIGHUP takes new certificates, and keeps the old ones where the new cannot be read.
+// SIGHUP loads new certificates. If they cannot be read, the old ones stay.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -121,7 +121,7 @@ func TestCertificates(t *testing.T) {
 	assert.EqualValues(t, 2, serial())
 }
 
-// Without a Redis the command ends, and its error shows no password.
+// Without Redis the command ends with an error that shows no password.
 func TestCannotServe(t *testing.T) {
 	var out, errOut buffer
 	args := []string{"--redis", "redis://:hunter2@127.0.0.1:1", scoped, "--upstream",

@@ -12,8 +12,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// Each message that is sent is a line of the audit, and an object of --json. A dry run has
-// no audit.
+// Each sent message is a line of the audit, and an object of --json. A dry run writes no audit.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

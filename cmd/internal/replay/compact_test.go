@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// A store of the layout Compact, which keeps what has succeeded as 8 bytes in a set, and a failure
-// as the layout Full does. Without its secret no record is found, so none of its messages is sent.
+// The layout Compact keeps a succeeded key as 8 bytes in a set, and a failure as Full does. Without
+// the secret no record is found, so no message is sent.
 func TestCompact(t *testing.T) {
 	addr := servertest.Redis(t)
 	const secret = "0123456789abcdef"

@@ -38,7 +38,7 @@ func TestFinished(t *testing.T) {
 	}
 }
 
-// Whatever the order, finished says what a plain set says, and survives being written down.
+// In any order of calls, finished has the same numbers as a plain set, also after text and parse.
 func TestFinishedAsASet(t *testing.T) {
 	const size = 60
 	for seed := range uint64(200) {

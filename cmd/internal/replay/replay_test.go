@@ -25,8 +25,8 @@ import (
 	"github.com/onceward/onceward/lease"
 )
 
-// A consumer parks messages that fail. Once it is repaired, a message that is sent back is
-// processed once, under its id; a second run finds nothing to do.
+// A consumer parks messages that fail. When it works again, a message that is sent back is
+// processed once, under its id. A second run finds nothing to do.
 func TestParkedMessagesComeBackOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -50,8 +50,8 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	assert.Equal(t, 6, got, "%d messages, want 6", got)
 }
 
-// A run that dies after it has sent a message, and before its offset is committed,
-// leaves it to the next run, which may come before the message is processed, or after.
+// A run dies after it has sent a message, and before its offset is committed. The next run may come
+// before the message is processed, or after.
 func TestCrashBetweenSendAndCommit(t *testing.T) {
 	for name, processed := range map[string]bool{"processed before the next run": true,
 		"after it": false} {
@@ -71,7 +71,7 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 				r.wantConsumed(1)
 				want = "1 sent, 1 processed since"
 			}
-			if !processed { // the key is free since the first run, and nothing is on record
+			if !processed { // the first run freed the key, so nothing is on record
 				r.wantIn(r.replay(cli.No), "--unrecorded sends it",
 					"1 sent, 0 processed since, 1 left")
 				want = "1 sent, 0 processed since"
@@ -87,8 +87,8 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 	}
 }
 
-// A message that the broker has not acknowledged is not done, although its key has
-// been freed, and ends the run.
+// If the broker does not acknowledge a message, the message is not done, although its key was
+// freed. The run ends.
 func TestSendFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -120,8 +120,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	r.wantIn(r.replay(cli.Done), "3 sent")
 }
 
-// A later run finds the messages that a filter leaves out, and does not send the others again,
-// although they are behind them.
+// A later run finds the messages that a filter left out. It does not send the others again,
+// although they have larger offsets.
 func TestFiltersLoseNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -136,7 +136,7 @@ func TestFiltersLoseNothing(t *testing.T) {
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1 1+1")
 	r.wantIn(r.replay(cli.Done, "--max", "1"), `id="id-0"`, "1 sent")
 	r.wantCommitted(2, "onceward-replay/1 1+1 1+1")
-	r.redis.FastForward(2 * window) // no record remembers any of it
+	r.redis.FastForward(2 * window) // until all records have expired
 	r.wantIn(r.replay(cli.Done, "--unrecorded"),
 		"2 sent, 0 processed since, 0 left where they are, 0 not selected")
 	r.wantCommitted(6, "")
@@ -145,7 +145,7 @@ func TestFiltersLoseNothing(t *testing.T) {
 	assert.Equal(t, want, got, "sent %v, want %v", got, want)
 }
 
-// A message that cannot be sent stays where it is, is named by every run, and holds up nothing.
+// A message that cannot be sent stays, is named by every run, and does not stop other messages.
 func TestWhatStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -175,7 +175,7 @@ func TestWhatStays(t *testing.T) {
 	assert.Equal(t, []string{"id-0", "id-1", "held"}, got, "sent %v", got)
 }
 
-// claim holds an id in flight until release.
+// claim holds an id in flight until release is called.
 func (r *rig) claim(id string) (release func()) {
 	r.t.Helper()
 	c, err := r.dedup.Claim(r.t.Context(), id, scoped)
@@ -186,7 +186,7 @@ func (r *rig) claim(id string) (release func()) {
 	}
 }
 
-// uncertain leaves an id uncertain until somebody says that its effect has happened.
+// uncertain leaves an id uncertain until happened is called, which marks it as done.
 func (r *rig) uncertain(id string) (happened func()) {
 	r.t.Helper()
 	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(ctx context.Context) (struct{}, error) {
@@ -222,7 +222,7 @@ func TestOlderThanTheWindow(t *testing.T) {
 	r.wantCommitted(1, "")
 }
 
-// A message that could not be noted as done is not sent.
+// If a message cannot be recorded as done, it is not sent.
 func TestTooManyGaps(t *testing.T) {
 	p := &part{done: finished{{}}}
 	for offset := int64(1); len(p.done.text()) <= maxFinished-len(" 1+1"); offset += 2 {
@@ -235,7 +235,7 @@ func TestTooManyGaps(t *testing.T) {
 	assert.ErrorContains(t, err, "too many messages are left")
 }
 
-// cancelling ends a context when something has been written.
+// cancelling cancels a context when the first text is written.
 type cancelling struct {
 	bytes.Buffer
 	cancel context.CancelFunc
@@ -247,12 +247,12 @@ func (c *cancelling) Write(p []byte) (int, error) {
 	return c.Buffer.Write(p)
 }
 
-// An interrupted run ends with the message that is under way, and the next one continues.
+// An interrupted run completes the message under way, and the next run continues.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.park(4)
-	// The offset takes two tries, after its line has been written.
+	// The commit of the offset takes two tries, after the line was written.
 	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup,
 		Err: kerr.NotCoordinator, Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,12 +276,12 @@ func TestOneRunAtATime(t *testing.T) {
 		time.Minute)
 	require.NoError(t, err)
 	r.wantIn(r.replay(cli.Usage), "another run")
-	r.wantIn(r.replay(cli.Done, "-n"), "1 would be sent") // which frees nothing
+	r.wantIn(r.replay(cli.Done, "-n"), "1 would be sent") // a dry run frees no key
 	sent := r.ids(orders)
 	assert.Empty(t, sent, "sent %v", sent)
 }
 
-// The end of a topic that was written in transactions is a marker that nobody gets to see.
+// A topic that was written in transactions ends with a marker that consumers do not get.
 func TestEndsAtAMarker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -302,8 +302,7 @@ func TestEndsAtAMarker(t *testing.T) {
 	r.wantCommitted(3, "")
 }
 
-// Wrong servers and names are told before anything is sent.
-// Brokers take the connection and hang: Ctrl-C does not wait for them.
+// Brokers accept the connection and hang. Ctrl-C ends the command anyway.
 func TestInterruptedWhileBrokersHang(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -333,6 +332,7 @@ func TestInterruptedWhileBrokersHang(t *testing.T) {
 	assert.LessOrEqual(t, took, 5*time.Second, errOut.String())
 }
 
+// Wrong servers and names are refused before anything is sent.
 func TestMainRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -362,7 +362,7 @@ func TestMainRefuses(t *testing.T) {
 	assert.Empty(t, sent, "sent %v", sent)
 }
 
-// A message goes back to its partition, where the others of its key are, while that exists.
+// A message returns to its own partition, with the others of its key, if that partition exists.
 func TestHomePartition(t *testing.T) {
 	p := homePartitioner().ForTopic(orders)
 	from := func(home string) *kgo.Record {

@@ -33,7 +33,7 @@ const (
 	window = time.Hour
 )
 
-// scoped is where the consumer has its records.
+// scoped is the scope of the consumer's records.
 var scoped = dedup.WithScope(kafkaadapter.ScopeOf("consumer", orders))
 
 var errBroken = errors.New("cannot be charged")
@@ -42,7 +42,7 @@ var errBroken = errors.New("cannot be charged")
 type rig struct {
 	t       *testing.T
 	cluster *kfake.Cluster
-	opts    []kgo.Opt            // of the test's own clients
+	opts    []kgo.Opt            // of this test's own clients
 	redis   *miniredis.Miniredis // nil if the Redis is a real one
 	flags   []string             // where the records are
 	dedup   *dedup.Deduper
@@ -55,7 +55,7 @@ func newRig(t *testing.T) *rig {
 	return newRigOn(t, nil)
 }
 
-// newRigOn is a rig on a broker that wants more than the usual.
+// newRigOn is a rig on a broker that needs more options.
 func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	t.Helper()
 	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(1, orders, dead),
@@ -76,7 +76,7 @@ func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	return r
 }
 
-// keep has the consumer keep its records in the Redis at addr.
+// keep lets the consumer keep its records in the Redis at addr.
 func (r *rig) keep(addr string, opts redisadapter.Options) {
 	r.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -93,7 +93,7 @@ func (r *rig) keep(addr string, opts redisadapter.Options) {
 	}
 }
 
-// newClient is a client of the test's own.
+// newClient returns a client of this test.
 func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
 	r.t.Helper()
 	client, err := kgo.NewClient(append(opts, r.opts...)...)
@@ -168,7 +168,7 @@ func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, arg
 		code, wantCode, out, errOut)
 }
 
-// wantIn looks for texts in an output.
+// wantIn insists that out contains the texts.
 func (r *rig) wantIn(out string, texts ...string) {
 	r.t.Helper()
 	for _, text := range texts {
@@ -176,7 +176,7 @@ func (r *rig) wantIn(out string, texts ...string) {
 	}
 }
 
-// ids are those of the messages of a topic, in order.
+// ids returns the ids of a topic's messages, in order.
 func (r *rig) ids(topic string) []string {
 	r.t.Helper()
 	client := r.newClient(kgo.ConsumeTopics(topic),
@@ -197,7 +197,7 @@ func (r *rig) ids(topic string) []string {
 	return ids
 }
 
-// committed is what the replay's group has committed; -1 for nothing.
+// committed returns the offset that the replay's group has committed, or -1 for none.
 func (r *rig) committed() (int64, string) {
 	if info := r.cluster.GroupInfo(DefaultGroup); info != nil {
 		if c, ok := info.Commits[dead][0]; ok {
@@ -214,7 +214,7 @@ func (r *rig) wantCommitted(offset int64, metadata string) {
 	assert.Equal(r.t, metadata, text, "committed %d %q, want %d %q", at, text, offset, metadata)
 }
 
-// consumer is a member that parks what fails, and counts effects.
+// consumer is a group member that parks failed messages and counts effects.
 type consumer struct {
 	mu      sync.Mutex
 	broken  bool
@@ -265,7 +265,7 @@ func (r *rig) wantConsumed(n int64) {
 	})
 }
 
-// eventually polls until cond holds, and fails with what it says otherwise.
+// eventually polls until cond holds, and otherwise fails with cond's text.
 func (r *rig) eventually(cond func() (bool, string)) {
 	r.t.Helper()
 	deadline := time.After(20 * time.Second)

@@ -23,7 +23,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// certificate makes a certificate that is its own authority, and writes both parts down.
+// certificate makes a certificate that is its own authority, and writes it and its key to files.
 func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +54,7 @@ func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) 
 	return pair, certFile, keyFile
 }
 
-// A broker that wants a client's certificate, a name and a password.
+// The broker requires a client certificate, a name and a password.
 func TestTLSAndSASL(t *testing.T) {
 	pair, certFile, keyFile := certificate(t)
 	pool := x509.NewCertPool()

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// terminal is a terminal, and all that it has been sent.
+// terminal is a terminal that records everything it gets.
 type terminal struct {
 	*os.File
 	mu   sync.Mutex
@@ -68,7 +68,7 @@ func (s *terminal) read(master *os.File) {
 	}
 }
 
-// until waits for a text, and returns all that came, for as long as a test should take.
+// until waits for a text, at most as long as a test should take, and returns everything so far.
 func (s *terminal) until(text string) string {
 	deadline := time.Now().Add(20 * time.Second)
 	late := time.AfterFunc(time.Until(deadline), s.more.Broadcast)
@@ -81,8 +81,7 @@ func (s *terminal) until(text string) string {
 	return string(s.text)
 }
 
-// On a terminal there is a bar of what is left to look at, below the lines, and at the end it is
-// gone.
+// On a terminal a bar below the lines shows how much is left to look at. At the end it is removed.
 func TestBar(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -91,7 +90,7 @@ func TestBar(t *testing.T) {
 	screen := newTerminal(t)
 	r.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		screen.until("0 of 3")
-		return nil, nil, false // as if it had not been there
+		return nil, nil, false // the request is handled as usual
 	})
 	r.main(t.Context(), screen.File, screen.File, cli.Done)
 	text := screen.until("3 sent, ")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Browsers send cookies to all ports of a host: a second console must not end the first one's pass.
+// Browsers send cookies to all ports of a host. A second console must not replace the first one's.
 func TestTwoConsolesInOneBrowser(t *testing.T) {
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	var gates []*gate

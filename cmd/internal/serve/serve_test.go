@@ -35,7 +35,7 @@ import (
 
 const testWindow = 24 * time.Hour
 
-// command is one that runs.
+// command is a running command.
 type command struct {
 	t      *testing.T
 	lines  chan string
@@ -91,7 +91,7 @@ func (c *command) stop(code int) {
 	c.ended = nil
 }
 
-// line is the next one that was printed.
+// line returns the next printed line.
 func (c *command) line() string {
 	c.t.Helper()
 	select {
@@ -176,7 +176,7 @@ func state(t *testing.T, store dedup.Store) driver.State {
 
 var hidden = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
 
-// resolve goes the way of a browser, from the printed address to a key that is done.
+// resolve does what a browser does, from the printed address until the key is done.
 func resolve(t *testing.T, c *command, store dedup.Store) {
 	t.Helper()
 	id := doubtful()
@@ -232,7 +232,7 @@ func TestRedis(t *testing.T) {
 				t.Setenv("SECRET", "0123456789abcdef")
 				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
 					testWindow, 1000
-				// the layout knows its window
+				// the window is in the layout
 				flags = append(flags[:len(flags)-2], "--secret-env", "SECRET")
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
@@ -243,7 +243,7 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// Without --changes nobody changes a thing.
+// Without --changes nobody can change anything.
 func TestReadOnly(t *testing.T) {
 	store, flags := inSQLite(t)
 	c := start(t, flags...)
@@ -258,7 +258,7 @@ func TestReadOnly(t *testing.T) {
 	assert.Equal(t, driver.StateUncertain, state(t, store), "status %d", status)
 }
 
-// The address lets one browser in, once.
+// The printed address lets one browser in, once.
 func TestToken(t *testing.T) {
 	_, flags := inSQLite(t)
 	c := start(t, flags...)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A DSN that may speak without TLS to another machine is named; loopback and sockets are not.
+// A DSN that allows another machine without TLS is named. Loopback and sockets are not.
 func TestPlainSQL(t *testing.T) {
 	for dsn, plain := range map[string][]string{
 		"postgres://u:secret@db.example/d?sslmode=disable":           {"db.example:5432"},

@@ -113,7 +113,7 @@ func TestHide(t *testing.T) {
 	assert.Equal(t, "dial ***@host", o.Hide("dial hunter22@host"))
 }
 
-// A server counts as this machine's only by an address that says so.
+// A server is local only if its address shows that.
 func TestLocal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.db")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -169,7 +169,7 @@ func TestMinPool(t *testing.T) {
 	}
 }
 
-// An error that only says that time is over gets the address of the server.
+// If an error only says that the time is over, the server's address is added.
 func TestUnanswered(t *testing.T) {
 	for args, want := range map[string]string{
 		"--redis redis://u:hunter22@192.0.2.1:7000":              "from 192.0.2.1:7000:",

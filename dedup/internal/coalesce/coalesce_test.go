@@ -198,7 +198,7 @@ func TestCoalescerDoesNotKeepALoneCallWaiting(t *testing.T) {
 	})
 }
 
-// A store wants every ID once per call.
+// The contract of a store allows each ID only once per call.
 func TestCoalescerNeverPutsOneIDIntoABatchTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Millisecond)}
@@ -279,7 +279,7 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 	})
 }
 
-// A batch runs under its own deadline: the first caller's would be the others' too.
+// A batch runs under its own deadline, because the first caller's must not apply to the others.
 func TestBatchHasItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{})

@@ -57,8 +57,8 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 	})
 }
 
-// Batches next to the store are few, so that they are large; far away they are many, so
-// that nobody waits for two trips.
+// When the store is near, few batches are under way, so that they are large. When it is far away,
+// many are, so that no call waits for two round trips.
 func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 	for _, row := range []struct {
 		rtt         time.Duration
@@ -117,8 +117,8 @@ func TestEstimateFollowsAShorterWayAtOnceAndALongerOneSlowly(t *testing.T) {
 	want("a large batch next to the store", minSends)
 }
 
-// Of a batch that was answered all call again, in whatever coalescer: the first of them
-// must not take itself to be alone.
+// When a batch is answered, all its callers call again, maybe through another coalescer. The first
+// of them must not take itself for a lone caller.
 func TestCallersOfABatchAreNotAloneWhenItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(100 * time.Microsecond)}
@@ -249,7 +249,8 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// A lone call has the coalescer's deadline too, and that is the store's fault.
+// A lone call ends at the coalescer's deadline, too. Its caller is still there and gets the error,
+// so nothing is given to Abandoned.
 func TestLoneCallHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(time.Minute)})

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever meets whatever (cancellation, the last call of many, one ID many times, a
-// slow batch among fast ones): every call is answered once, with its own answer, and
-// what was sent for a caller that left reaches Abandoned. A lost wake-up hangs the test.
+// Cancellations, the last call of many, one ID many times, and slow batches among fast ones all
+// happen at once. Every call is answered once, with its own answer, and each sent call whose caller
+// has left reaches Abandoned. A lost wake-up makes the test hang.
 func TestEveryCallIsAnsweredOnce(t *testing.T) {
 	for name, spin := range map[string]int{"fast store": 0, "slow store": 50} {
 		t.Run(name, func(t *testing.T) {

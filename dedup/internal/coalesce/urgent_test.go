@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/internal/lazyctx"
 )
 
-// Behind an urgent call stands an effect: it waits for nobody who only begins.
+// An effect waits for an urgent call, so it is sent before the calls that only begin one.
 func TestUrgentCallsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Second / 2)}
@@ -47,7 +47,7 @@ func TestUrgentCallsGoFirst(t *testing.T) {
 	})
 }
 
-// However many urgent calls there are, a quarter of a batch is for the others.
+// However many urgent calls there are, a quarter of each batch is left for other calls.
 func TestUrgentCallsKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(time.Millisecond)})
@@ -73,8 +73,9 @@ func TestUrgentCallsKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// A deadline of ours makes no timer for a call that waits: whoever comes back from the store gives
-// up the calls that are over theirs, wherever they stand, and sends none of them.
+// A call that waits has no timer for the coalescer's deadline. A sender that comes back from the
+// store gives up every waiting call whose deadline is over, wherever it is in the queue, and sends
+// none of them.
 func TestCallPastItsDeadlineIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Hour)} // until the batch's own timeout
@@ -113,7 +114,7 @@ func TestCallPastItsDeadlineIsNotSent(t *testing.T) {
 	})
 }
 
-// The caller of a call with a deadline of ours may go before that.
+// The caller of a call with the coalescer's deadline may leave before that deadline.
 func TestCallerWithADeadlineOfOursMayGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Close waits for calls and for batches, one as much as the other, and refuses what comes.
+// Close waits for calls and for batches, and refuses new ones.
 func TestLifeEndsWithTheLast(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -29,6 +29,6 @@ func TestLifeEndsWithTheLast(t *testing.T) {
 	l.End()
 	_, drained = l.Close(over)
 	require.True(t, drained, "not drained when the last has ended")
-	l.Hold() // completing a claim that was held all along
+	l.Hold() // completes a claim that was held all along
 	l.Leave()
 }

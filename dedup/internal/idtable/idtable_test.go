@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A table that was used before, for a larger batch or a smaller one, knows nothing of it.
+// A table that is used again knows no ID of the batch before, whether that was larger or smaller.
 func TestIDTableFindsRepetitions(t *testing.T) {
 	id := func(i int) (id [16]byte) {
 		binary.BigEndian.PutUint32(id[12:], uint32(i))

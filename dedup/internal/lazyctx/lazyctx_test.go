@@ -78,7 +78,7 @@ func TestContextHasTheEarlierDeadlineAndItsParentsValues(t *testing.T) {
 	}
 }
 
-// The first end counts, also when nobody has looked before the second one.
+// The first end counts, even if nobody has looked at the context before the second one.
 func TestFirstEndCounts(t *testing.T) {
 	errParent, errOwn := errors.New("parent"), errors.New("own")
 	for _, asked := range []string{"never", "before", "between"} {
@@ -108,7 +108,7 @@ func TestFirstEndCounts(t *testing.T) {
 	}
 }
 
-// Err takes no answer back, and children that are made at any time end, whoever ends it.
+// Once Err has returned an error, it returns it forever. Children end whenever they are made.
 func TestContextIsSafeForConcurrentUse(t *testing.T) {
 	for range 200 {
 		parent, cancel := context.WithCancelCause(t.Context())
@@ -153,7 +153,7 @@ func TestContextIsMadeWhenAskedFor(t *testing.T) {
 	assert.Error(t, kept.Err())
 }
 
-// Of calls within calls the one matters that may leave.
+// For nested timeouts, Caller returns the caller of the outermost one.
 func TestCallerIsTheOutermost(t *testing.T) {
 	parent := context.WithoutCancel(t.Context())
 	c := WithTimeout(WithTimeout(parent, time.Minute), time.Hour)
@@ -164,8 +164,8 @@ func TestCallerIsTheOutermost(t *testing.T) {
 	assert.NotNil(t, inner.Caller().Done(), "it can be canceled")
 }
 
-// A detached context has its parent's values and nothing else of it, asked before its own end or
-// after, and whether the parent has ended before or not.
+// A detached context has only the values of its parent. It does not matter whether Done was called
+// before the parent ended.
 func TestDetachedContextOutlivesItsParent(t *testing.T) {
 	type key struct{}
 	for _, asked := range []bool{false, true} {
@@ -199,7 +199,7 @@ func TestDetachedContextOutlivesItsParent(t *testing.T) {
 	}
 }
 
-// To learn what ends a context of ours makes no timer.
+// Ends makes no timer to find out when a context of this package ends.
 func TestEndsMakesNothing(t *testing.T) {
 	outer, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNewerSteps prevents steps that a later version has written, in whatever form, from being read
-// as those of this one, and written over.
+// TestNewerSteps: steps that a later version has written, in whatever form, must not be read as
+// steps of this version, and so not be overwritten.
 func TestNewerSteps(t *testing.T) {
 	b := Encode([]Step{{Name: "charge", Kind: Value, Value: []byte("v")}})
 	list, err := Decode(b)

@@ -64,8 +64,8 @@ func TestDecodeStepsRefuses(t *testing.T) {
 	}
 }
 
-// Whatever is read is written the same way. So the steps that a later attempt adds to are never
-// shorter, and stores keep the longer.
+// Steps that were decoded are encoded to the same bytes. So when a later attempt adds steps, the
+// result is never shorter, and stores keep the longer one.
 func FuzzDecodeSteps(f *testing.F) {
 	f.Add([]byte(goldenSteps))
 	f.Add([]byte{})

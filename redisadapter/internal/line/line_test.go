@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPanicIsNoAnswer: a call that panics has learned nothing. If it counted as an answer, a probe
-// that panics would close the breaker while the server is away.
+// TestPanicIsNoAnswer: a call that panics has not heard from the server. If it counted as an
+// answer, a probe that panics would close the breaker while the server is away.
 func TestPanicIsNoAnswer(t *testing.T) {
 	l := New(nil, 1, 1)
 	err := error(&net.OpError{Op: "dial", Err: net.UnknownNetworkError("gone")})

@@ -30,7 +30,7 @@ const (
 	ended = 1795256047957
 )
 
-// goldens are what the files in testdata/golden mean. A file is never changed: servers
+// goldens are the records in the files of testdata/golden. A file is never changed, because servers
 // hold such values. A new version of the record gets new files.
 var goldens = map[string]Record{
 	"in_progress": {
@@ -90,8 +90,7 @@ func TestGoldenRecords(t *testing.T) {
 	}
 }
 
-// TestDecodeRefusesEveryCut prevents a record that was cut in the middle from being read
-// as another one.
+// TestDecodeRefusesEveryCut: a record that was cut anywhere must not be read as another record.
 func TestDecodeRefusesEveryCut(t *testing.T) {
 	for name := range goldens {
 		raw := redistest.Golden(t, golden(name))
@@ -168,7 +167,7 @@ func FuzzEncodeRecord(f *testing.F) {
 	})
 }
 
-// sameRecord compares; empty and absent steps are one.
+// sameRecord compares two records. Empty steps equal absent steps.
 func sameRecord(a, b *Record) bool {
 	x, y := *a, *b
 	if !bytes.Equal(x.steps, y.steps) {
@@ -178,7 +177,7 @@ func sameRecord(a, b *Record) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// golden is the path of a record that servers hold.
+// golden returns the path of a golden record.
 func golden(name string) string {
 	return filepath.Join("..", "..", "testdata", "golden", name+".hex")
 }

@@ -18,8 +18,8 @@ func mustEnter(t *testing.T, g *barrier, key string, want Point) {
 	require.Equal(t, want, p, "enter(%s) = %q, %v; want %q", key, p, err, want)
 }
 
-// TestVictimIsAlone: it runs when everybody before it is recorded, and nobody enters
-// after it. Otherwise a kill could double two effects, and explain one.
+// TestVictimIsAlone: the victim runs when every handler before it is recorded, and no handler
+// enters after it. Otherwise a kill could double two effects and explain only one.
 func TestVictimIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newBarrier()
@@ -37,7 +37,7 @@ func TestVictimIsAlone(t *testing.T) {
 			}()
 		}
 		g.leave("a", "")
-		g.leave("a", "") // twice: a record and a lost lease can both be told
+		g.leave("a", "") // twice, because a record and a lost lease may both be reported
 		synctest.Wait()
 		require.Empty(t, victim, "the victim runs while another is not recorded")
 		g.leave("b", "")
@@ -60,8 +60,8 @@ func TestVictimIsAlone(t *testing.T) {
 	})
 }
 
-// TestFailedVictimIsReplaced: a victim that had no effect opens the barrier, and the next
-// one is a victim.
+// TestFailedVictimIsReplaced: a victim without an effect opens the barrier, and the next handler is
+// the victim.
 func TestFailedVictimIsReplaced(t *testing.T) {
 	g := newBarrier()
 	g.arm(BeforeEffect)
@@ -75,8 +75,8 @@ func TestFailedVictimIsReplaced(t *testing.T) {
 	assert.Empty(t, g.inside, "%d are inside", len(g.inside))
 }
 
-// TestUnsettledGateOpens: a record that is never confirmed does not stop the worker; the
-// next handler tries to be the victim.
+// TestUnsettledGateOpens: a record that is never confirmed does not stop the worker. A later
+// handler becomes the victim.
 func TestUnsettledGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newBarrier()
@@ -93,7 +93,7 @@ func TestUnsettledGateOpens(t *testing.T) {
 	})
 }
 
-// entering has a message enter in a goroutine, and returns where its point arrives.
+// entering lets a message enter in a goroutine, and returns a channel for its point.
 func entering(t *testing.T, g *barrier, id string) <-chan Point {
 	t.Helper()
 	entered := make(chan Point, 1)
@@ -104,7 +104,7 @@ func entering(t *testing.T, g *barrier, id string) <-chan Point {
 	return entered
 }
 
-// If the barrier is disarmed while it waits for the handlers inside, it opens. Before, it stayed
+// If the barrier is disarmed while it waits for the handlers inside, it opens. It used to stay
 // closed without a victim, and the worker handled nothing more.
 func TestDisarmedWhileSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

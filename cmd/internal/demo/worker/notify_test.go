@@ -49,7 +49,7 @@ func TestHookCalled(t *testing.T) {
 		"an unknown hook is no error")
 }
 
-// TestTellsNobody: without anybody who looks no line is written.
+// TestTellsNobody: if nobody looks, no event is written.
 func TestTellsNobody(t *testing.T) {
 	w := &worker{send: func(e Event) { t.Errorf("%+v", e) }}
 	w.notify(HookClaimed, dedup.Event{Err: errors.New("")})

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// TestRunRefuses: a worker that was started by hand, or badly, says why it ends.
+// TestRunRefuses: a worker that was started by hand or with bad input says why it ends.
 func TestRunRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                               "read configuration: EOF",
@@ -34,7 +34,7 @@ func endOf(in string, rest io.Reader) io.Reader {
 	return rest
 }
 
-// TestDuplicate agrees with how a Deduper explains duplicates.
+// TestDuplicate: a worker explains duplicates like a Deduper does.
 func TestDuplicate(t *testing.T) {
 	l, err := ledger.Open(t.TempDir() + "/ledger.db")
 	require.NoError(t, err)
