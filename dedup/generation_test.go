@@ -54,7 +54,7 @@ func TestNewerGenerationTakesOver(t *testing.T) {
 
 // If the effect of the older owner has landed anyway, it is put on record, and the newer owner gets
 // ErrLeaseLost.
-func TestEffectAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
+func TestAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)

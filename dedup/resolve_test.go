@@ -139,7 +139,7 @@ func TestResolveThenClaimByHand(t *testing.T) {
 
 // A rerun that ends without saying how is asked about again, even if it has not reached its own
 // MarkIrreversible.
-func TestARerunStaysMarkIrreversibleous(t *testing.T) {
+func TestARerunStaysIrreversible(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*bank)
 		want driver.State

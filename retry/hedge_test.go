@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -235,6 +236,21 @@ func TestHedgePanics(t *testing.T) {
 			assert.Error(t, base.requests()[0].ctx.Err())
 		}()
 		_ = refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", ""))
+	})
+}
+
+// A base that ends the goroutine of a copy has sent no answer: the caller gets an error, and does
+// not wait forever.
+func TestHedgeEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			runtime.Goexit()
+			return nil, nil
+		}
+		err := refused(t, hedged(t, &script{steps: []step{ends}}, retry.TransportConfig{}),
+			request(t, "GET", ""))
+		require.ErrorContains(t, err, "ended its goroutine")
 	})
 }
 

@@ -106,8 +106,8 @@ func (o *fakeOwner) misplaced(partition int32) int {
 	return o.times(func() int { return o.told[partition] })
 }
 
-// isForeign notes that messages with these ids are outside the partition of their key.
-func (o *fakeOwner) isForeign(ids ...string) {
+// markForeign notes that messages with these ids are outside the partition of their key.
+func (o *fakeOwner) markForeign(ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, id := range ids {

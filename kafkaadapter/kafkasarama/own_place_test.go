@@ -45,7 +45,7 @@ func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			owned(t, row.partitions, nil, func(o *fakeOwner, c *kafkaadapter.Config) {
-				o.isForeign(row.foreign...)
+				o.markForeign(row.foreign...)
 				o.r.group.finished = nil
 				c.Park = func(context.Context, *kafkaadapter.Message, error) error { return nil }
 				c.Allow.NoID = true
@@ -71,7 +71,7 @@ func TestOwnTellsWhatIsMisplacedInItsTurn(t *testing.T) {
 	}
 	owned(t, 2, handler, func(o *fakeOwner, c *kafkaadapter.Config) {
 		c.Tuning.ClaimAhead, c.Tuning.Workers, c.Tuning.BatchMax = 1, 1, 2
-		o.isForeign("foreign")
+		o.markForeign("foreign")
 	}, func(r *rig, o *fakeOwner) {
 		for i := range 6 {
 			r.group.add(keyed(0, fmt.Sprint("id", i), here))
@@ -99,7 +99,7 @@ func TestOwnCannotTellWhatIsMisplaced(t *testing.T) {
 	}
 	owned(t, 2, handler, func(owner *fakeOwner, _ *kafkaadapter.Config) {
 		o = owner
-		o.isForeign("x")
+		o.markForeign("x")
 		o.deaf = 1000
 	}, func(r *rig, _ *fakeOwner) {
 		r.group.add(keyed(0, "x", there))
@@ -131,7 +131,7 @@ func TestOwnCountsAgain(t *testing.T) {
 		r.group.change(func() { r.coordinator.more = 1 })
 		r.group.rebalance()
 		r.after(time.Second)
-		o.isForeign("b")
+		o.markForeign("b")
 		r.group.add(keyed(0, "b", moves))
 		r.after(time.Second)
 		r.wantRuns("b", 1)
