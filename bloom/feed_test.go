@@ -139,7 +139,7 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
-// While a machine is suspended its monotonic clock is stopped, but its wall clock goes on.
+// While a machine is suspended its monotonic clock is stopped, and its wall clock continues.
 func TestSuspended(t *testing.T) {
 	f := mustNew(t, Options{Window: time.Hour, Rate: 1})
 	feed := covering(t, f)

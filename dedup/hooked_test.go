@@ -31,8 +31,8 @@ type call struct {
 // hooked is a store that counts its calls and lets a test lose, delay and watch them.
 type hooked struct {
 	inner dedup.Store
-	// prompt makes calls return when their context ends, as the contract says. The request still
-	// goes on behind, like one that was already written. Set it before use. Otherwise calls
+	// prompt makes calls return when their context ends, as the contract says. The request is
+	// still executed, like one that was already written. Set it before use. Otherwise calls
 	// last as long as the hooks.
 	prompt bool
 

@@ -198,7 +198,7 @@ func (s *deaf) Renew(ctx context.Context, renewals []driver.Renewal) []driver.An
 	return answers
 }
 
-// A handler's panic goes on with its own value, and the key is released.
+// A handler's panic reaches the caller with its own value, and the key is released.
 func TestPanicReleasesAndGoesOn(t *testing.T) {
 	for name, value := range map[string]any{"a panic": "boom",
 		"ErrAbortHandler": http.ErrAbortHandler} {

@@ -38,8 +38,8 @@ func TestSealedAnswersAreReplayed(t *testing.T) {
 	assert.EqualValues(t, 0x81, store.results[0][0])
 }
 
-// An attacker may write to the store, but has no key. He cannot copy a sealed answer so that it is
-// replayed to another client.
+// An attacker may write to the store, but has no key. A sealed answer that the
+// attacker copies is not replayed to another client.
 func TestSealedAnswerMovedElsewhere(t *testing.T) {
 	var stored []byte
 	run := &fake{do: func(ctx context.Context, key string, effect httpadapter.Effect,

@@ -169,8 +169,8 @@ type Tuning struct {
 	// claim is renewed while its message waits, so a large backlog of claims costs the store more
 	// than the work. Default 512.
 	ClaimAhead int
-	// HighWater pauses a partition when that many of its messages are in flight, and still are 20 ms
-	// later; LowWater resumes it. Messages that the client has already fetched still come in.
+	// HighWater pauses a partition when that many of its messages are in flight, and still are
+	// 20 ms later; LowWater resumes it. Messages that the client has already fetched still come in.
 	// Defaults: 4096, and half of HighWater.
 	HighWater, LowWater int
 	// CommitEvery is the time between commits; CommitCount finished messages cause a commit

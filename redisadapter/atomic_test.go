@@ -491,7 +491,7 @@ func TestAtomicObservedOutage(t *testing.T) {
 	})
 }
 
-// TestAtomicPanic: a panic of the effect releases the claim and goes on.
+// TestAtomicPanic: a panic of the effect releases the claim and reaches the caller.
 func TestAtomicPanic(t *testing.T) {
 	eachTill(t, func(s *till) {
 		func() {

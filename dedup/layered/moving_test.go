@@ -46,7 +46,7 @@ func TestMovingGivesBackWhatWasHalfSent(t *testing.T) {
 	assert.Equal(t, 1, ans.Record.Attempt)
 }
 
-// The pair has the limits of both stores: what one of them cannot do, the pair cannot do either.
+// The pair has the limits of both stores: it refuses a request that one of them refuses.
 func TestMovingHasTheLimitsOfBoth(t *testing.T) {
 	a := narrow{dedup.Memory(1), driver.Limits{MaxHold: time.Hour, MinHold: time.Second,
 		MaxLease: time.Minute, NoResults: true}}

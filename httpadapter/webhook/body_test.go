@@ -85,8 +85,8 @@ type slow struct {
 	more *io.PipeWriter
 }
 
-// Unverified bodies take no more memory than MaxUnverified. A delivery beyond that must come again
-// later. When there is room again, deliveries are received.
+// Unverified bodies take no more memory than MaxUnverified. A delivery beyond that is refused, and
+// the sender repeats it. When there is room again, deliveries are received.
 func TestUnverifiedBodiesAreBounded(t *testing.T) {
 	const kib = 1 << 10
 	provider := webhook.Provider{Name: "p", Horizon: time.Hour, BodyLimit: 64 * kib,

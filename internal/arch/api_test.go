@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/racebuild"
 )
 
 // apiFile has a line for each name that users can write: functions, types, the exported fields and
@@ -56,7 +58,8 @@ func without(a, b []string) []string {
 func exportedAPI(t *testing.T) []string {
 	t.Helper()
 	dirs := modules(t)
-	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export,Module", dirs[module] + "/..."}
+	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Export,Module"},
+		append(racebuild.Flags(), dirs[module]+"/...")...)
 	ours := map[string]bool{module: true}
 	for _, name := range libraries {
 		args = append(args, dirs[module+"/"+name]+"/...")

@@ -335,7 +335,8 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/servertest", "dedup/preflight", "queue/queuetest",
 			"redisadapter", goRedis}},
 
-	"internal/arch":       {role: tool},
+	"internal/arch":       {role: tool, tests: []string{"internal/racebuild"}},
+	"internal/racebuild":  {role: testOnly},
 	"internal/skipreport": {role: tool},
 	"internal/prose":      {role: tool},
 	"internal/testreport": {role: tool},

@@ -19,8 +19,8 @@ import (
 type Wait struct {
 	// Replicas that must have the writes.
 	Replicas int
-	// Disk says that the server itself, and that number of replicas, must have fsynced the writes to
-	// their append-only files (WAITAOF, Redis 7.2).
+	// Disk says that the server itself, and that number of replicas, must have fsynced the writes
+	// to their append-only files (WAITAOF, Redis 7.2).
 	Disk bool
 	// Timeout of the waiting; after it the result of the writes counts as unknown.
 	Timeout time.Duration

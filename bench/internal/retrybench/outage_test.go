@@ -64,7 +64,7 @@ func (t Traffic) transport(site *Site, guard string) (*retry.Transport, error) {
 		cfg.Policy.Budget = retry.Unlimited()
 	case WithBudget: // is the default
 	case WithBreaker:
-		// It opens after this number of failures in a row, lets one request through every second, and
+		// It opens after this number of failures in a row, lets one request a second through, and
 		// closes when one succeeds.
 		cfg.Breaker = circuitbreaker.NewBuilder[any]().WithFailureThreshold(
 			20).WithSuccessThreshold(1).WithDelay(time.Second).Build()

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/racebuild"
 )
 
 // plain and raced build the program once for all tests. raced has the race detector if the tests
@@ -23,7 +25,7 @@ import (
 // each several times slower.
 var (
 	plain = sync.OnceValues(func() (string, error) { return build("plain") })
-	raced = sync.OnceValues(func() (string, error) { return build("raced", raceFlags...) })
+	raced = sync.OnceValues(func() (string, error) { return build("raced", racebuild.Flags()...) })
 
 	programs string // their directory
 )

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/racebuild"
 )
 
 // beside is a directory with a clone in it, for the modules that the pages make next to one. All
@@ -84,7 +86,7 @@ func build(t *testing.T, commands string, files map[string]string) (program stri
 	commands = strings.Replace(commands, "go mod tidy",
 		"cp ../*.go .\ngo mod edit "+pins+"\ngo mod tidy", 1)
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec",
-		commands+"\ngo build -ldflags=-s -o "+program+" .")
+		commands+"\ngo build -ldflags=-s "+strings.Join(racebuild.Flags(), " ")+" -o "+program+" .")
 	cmd.Dir, cmd.Env = beside, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

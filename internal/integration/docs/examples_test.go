@@ -5,11 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/racebuild"
 )
 
 // TestPackageExamples runs the Examples of packages that may not import what they need to run, such
@@ -71,9 +74,10 @@ func exampleIn(t *testing.T, dir, text, drivers string) (string, error) {
 	dsn, _ := database(t)
 	brokers, produce := kafka(t, "orders", "bookings")
 	produce("orders", "order-1", "order-1", "order-2", "order-2")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay",
+	args := slices.Concat([]string{"test"}, racebuild.Flags(), []string{"-overlay",
 		filepath.Join(tmp, "overlay.json"), "-vet=off", "-ldflags=-s", "-count=1", "-v", "-run",
-		"^Example", ".")
+		"^Example", "."})
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = filepath.Join(clone, dir)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "DATABASE_URL="+dsn, "KAFKA_BROKERS="+brokers)
 	out, err := cmd.CombinedOutput()

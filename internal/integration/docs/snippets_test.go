@@ -22,6 +22,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/racebuild"
 )
 
 const root = "../../.."
@@ -187,8 +189,8 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 			paths[strings.Trim(i.Path.Value, `"`)] = true
 		}
 	}
-	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"},
-		slices.Sorted(maps.Keys(paths))...)
+	args := slices.Concat([]string{"list", "-export", "-deps"}, racebuild.Flags(),
+		[]string{"-f", "{{.ImportPath}}\t{{.Export}}"}, slices.Sorted(maps.Keys(paths)))
 	list := exec.CommandContext(t.Context(), "go", args...)
 	list.Dir = root
 	var stderr bytes.Buffer

@@ -232,8 +232,8 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 }
 
 // served returns a time at which the servers have executed everything that was sent before at: all
-// slow commands that were sent before at have been answered. A Redis that waits for its disk executes
-// nothing for up to two seconds.
+// slow commands that were sent before at have been answered. A Redis that waits for its disk
+// executes nothing for up to two seconds.
 func (h *history) served(at int64) int64 {
 	if h.slow == nil {
 		h.slow = []span{}

@@ -131,7 +131,7 @@ func claimed1(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// lies reports whether the operation has the lease that beside describes.
+// lies reports whether the operation's lease is the one next to another's end.
 func (s keyState) lies(o *operation) bool { return s.beside != 0 && s.beside == o.token }
 
 // changed returns the states after an answered renewal or end.

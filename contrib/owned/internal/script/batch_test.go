@@ -123,7 +123,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// wantTurned requires that what is stored has the effects does of a batch write that was answered
+// wantTurned requires that the store has the effects does of a batch write that was answered
 // r, and no others. before is the head before it.
 func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 	before *script.State) {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package demo_test
-
-var raceFlags []string
