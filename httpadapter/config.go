@@ -173,8 +173,8 @@ type Middleware struct {
 // answered when.
 //
 // A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or scope, a
-// run that keeps no results, a header that is never replayed, and a Keep that drops 2xx. It is such
-// an error, too, to use [KeepStripeV2] if run undoes the steps from which a retry would continue.
+// run that keeps no results, a header that is never replayed, a Keep that drops 2xx, and
+// [KeepStripeV2] with a run that undoes the steps from which a retry would continue.
 func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	switch {
 	case run == nil:

@@ -39,7 +39,8 @@ func TestNewNotifier(t *testing.T) {
 }
 
 // However often Notify is called, the notifier sends the first signal at once, then at most one
-// for each Every, and one after the last call. When it fails, it reports that rarely.
+// for each Every, and one after the last call. It passes few of its failures to
+// OnError.
 func TestNotifierIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(t, Postgres)

@@ -53,12 +53,12 @@ var (
 //
 // nil means that both are done, now or by an earlier call with this claim whose answer was lost.
 // [dedup.ErrLeaseLost] means that the claim was not ours any more, and nothing was done: somebody
-// else does the effect. An error of effect is returned as it is, and nothing was done. Nothing was
-// done either with [ErrConflict], with a [driver.ErrStoreFull], or with any other error for which
-// [dedup.OutcomeUnknown] is false, except [ErrPartial] and [dedup.ErrNoResult]. The claim is then
-// still held: call Atomic again, or release it. When OutcomeUnknown is true, both may have been
-// done: do not acknowledge; calling Atomic again with the same claim is harmless, and so is a
-// redelivery.
+// else does the effect. An error of effect is returned as it is, and nothing was done. With
+// [dedup.ErrNoResult] both are done, and with [ErrPartial] both except for a command that failed.
+// With any other error for which [dedup.OutcomeUnknown] is false, such as [ErrConflict] or
+// [driver.ErrStoreFull], nothing was done, and the claim is still held: call Atomic again, or
+// release it. When OutcomeUnknown is true, both may have been done: do not acknowledge. Calling
+// Atomic again with the same claim is harmless, and so is a redelivery.
 //
 // (The Observer of d gets an effect's error as a StoreError, because the error returns through the
 // store.)
