@@ -320,9 +320,9 @@ func TestMapLostEarly(t *testing.T) {
 	r.sound(t, "s")
 }
 
-// TestBootMends deletes heads. The mapping is not changed while a partition has lost its marks.
+// TestInitRepairs deletes heads. The mapping is not changed while a partition has lost its marks.
 // Init creates the partition anew, as shared.
-func TestBootMends(t *testing.T) {
+func TestInitRepairs(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
 		p := Partition{Source: "s", Count: 3, Mapping: "m"}

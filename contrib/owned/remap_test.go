@@ -119,10 +119,10 @@ func (h *logLines) lines(with ...string) (lines []string) {
 	return lines
 }
 
-// TestEveryMemberTellsOfAChange: the member that begins a change is one of many, and the operator
+// TestEveryMemberReportsAChange: the member that begins a change is one of many, and the operator
 // may look at the log of another. A running member reports the change, and a member that starts
 // meanwhile reports that the source is shared, each once.
-func TestEveryMemberTellsOfAChange(t *testing.T) {
+func TestEveryMemberReportsAChange(t *testing.T) {
 	story(t, func(w *world) {
 		member := func() (*Store, *logLines) {
 			h := new(logLines)

@@ -20,9 +20,9 @@ import (
 // is a duplicate. Once it has succeeded, there is nothing to replay.
 func TestReplayedLetterRunsOnceMore(t *testing.T) {
 	p := &fakeProducer{}
-	var mended atomic.Bool
+	var fixed atomic.Bool
 	handler := func(context.Context, *kafkaadapter.Message) error {
-		if mended.Load() {
+		if fixed.Load() {
 			return nil
 		}
 		return dedup.Permanent(errBroken)
@@ -36,7 +36,7 @@ func TestReplayedLetterRunsOnceMore(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("v-bad", 1)
 		r.wantCommitted(1)
-		mended.Store(true)
+		fixed.Store(true)
 		letter := p.sent()[0]
 		first := replayed(r, letter)
 		assert.Equal(t, topic, first.Topic)
@@ -69,9 +69,9 @@ func replayed(r *rig, letter *sarama.ConsumerMessage,
 // Config.ID hashes DefaultID.
 func TestHashedLetterIsReplayed(t *testing.T) {
 	p := &fakeProducer{}
-	mended := false
+	fixed := false
 	handler := func(context.Context, *kafkaadapter.Message) error {
-		if mended {
+		if fixed {
 			return nil
 		}
 		return dedup.Permanent(errBroken)
@@ -84,7 +84,7 @@ func TestHashedLetterIsReplayed(t *testing.T) {
 		r.after(time.Second)
 		id := Message(p.sent()[0]).Header(kafkaadapter.HeaderID)
 		require.True(r.t, strings.HasPrefix(id, msgid.HashPrefix), id)
-		mended = true
+		fixed = true
 		r.group.add(replayed(r, p.sent()[0]))
 		r.after(time.Second)
 		r.wantRuns(id, 2)

@@ -33,9 +33,9 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	createTopic(t, brokers, deadTopic, 1, 1)
 	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic,
 		Err: kerr.NotEnoughReplicas, Count: -1})
-	var mended atomic.Bool
+	var fixed atomic.Bool
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
-		if m.ID == poison && !mended.Load() {
+		if m.ID == poison && !fixed.Load() {
 			return dedup.Permanent(errors.New("cannot be charged"))
 		}
 		return nil
@@ -62,7 +62,7 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	} {
 		assert.Equal(t, want, letter.Header(key), key)
 	}
-	mended.Store(true)
+	fixed.Store(true)
 	back, err := kafkaadapter.Replay(t.Context(), m.dedup, letter)
 	require.NoError(t, err)
 	s.log[0] = append(s.log[0], poison)

@@ -62,9 +62,9 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
 		b := newBroker()
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		b.fail = func(m outbox.Message) error {
-			if m.ID == "a/0" && !mended.Load() {
+			if m.ID == "a/0" && !fixed.Load() {
 				return errDown
 			}
 			return nil
@@ -86,7 +86,7 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 		h.insert(t, append(many, outbox.Message{ID: "other/0", Topic: "other",
 			Key: []byte("a")})...)
 		b.wait(t, 2)
-		mended.Store(true)
+		fixed.Store(true)
 		h.drained(t)
 		got, _ := b.got()
 		tl := judge(got, map[string]int{"a": 41, "c": 1, "other": 1})

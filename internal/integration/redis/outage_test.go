@@ -71,8 +71,8 @@ func TestDeadConnections(t *testing.T) {
 	const callers = 100
 	t.Parallel()
 	for _, fault := range []struct {
-		name      string
-		hit, mend func(*servertest.Server)
+		name        string
+		hit, repair func(*servertest.Server)
 	}{
 		{"SIGKILL", func(s *servertest.Server) {
 			s.Kill(1)
@@ -98,7 +98,7 @@ func TestDeadConnections(t *testing.T) {
 				assert.Equal(t, callers, outcomes[dedup.Unknown],
 					"an answer while the server is out: %v", outcomes)
 				assert.LessOrEqual(t, longest, budget(impatient), "a call")
-				fault.mend(server)
+				fault.repair(server)
 				back := time.Now()
 				eventually(t, 10*time.Second, "every call is answered", func() bool {
 					outcomes, classes, _ = claimAll(t, soon, "done", callers)

@@ -33,8 +33,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 	// own, for some seconds: about 1,150 from the third second on, and no more at the thirtieth.
 	const bound = 32 * callers
 	for _, fault := range []struct {
-		name      string
-		hit, mend func(*servertest.Server)
+		name        string
+		hit, repair func(*servertest.Server)
 	}{
 		{"SIGKILL", func(s *servertest.Server) {
 			s.Kill(1)
@@ -58,7 +58,7 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 					most = max(most, runtime.NumGoroutine())
 				}
 				during := f.effects.Load() - begun
-				fault.mend(server)
+				fault.repair(server)
 				healed := time.Now()
 				steady(t, server)
 				f.pause()
