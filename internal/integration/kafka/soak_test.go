@@ -353,7 +353,7 @@ func (k *soak) storeTrouble() {
 	k.later(1500, func() { k.store.set(trouble{}) })
 }
 
-// later plans the call of do, at a random time within the next most milliseconds.
+// later plans the call of do, at a random time, in at most that many milliseconds.
 func (k *soak) later(most int, do func()) {
 	k.undo = append(k.undo,
 		undo{time.Now().Add(time.Duration(k.rnd.IntN(most)) * time.Millisecond), do})

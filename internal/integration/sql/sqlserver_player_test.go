@@ -16,7 +16,7 @@ import (
 type playedServer struct {
 	t  *testing.T
 	mu sync.Mutex
-	// marks by id, and the transaction that has written one that is not committed.
+	// marks by id. A mark that is not committed has its transaction.
 	marks map[string]*playedMark
 	// effects that are committed, and those that were committed outside of any transaction.
 	effects, stray int

@@ -98,7 +98,7 @@ func TestBatchOfUntraced(t *testing.T) {
 	assert.Empty(t, spans.Ended()[1].Links(), "the handler, which is below that claim, the links")
 }
 
-// The span of a tombstone says that it is one. For a batch the link of its message says it.
+// The span of a tombstone says that the message is one. In a batch, the message's link says so.
 func TestTombstones(t *testing.T) {
 	m, spans := messages(t)
 	gone := order(propagation.MapCarrier{"traceparent": example})
