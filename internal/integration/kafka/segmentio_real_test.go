@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/kafkaadapter"
 )
@@ -38,19 +37,8 @@ func TestSegmentioReadsLogsOfKafka(t *testing.T) {
 		require.NoError(t, cl.ProduceSync(t.Context(), records...).FirstErr())
 		return records[n-1].Offset
 	}
-	deleteBelow := func(offset int64) {
-		cut := kmsg.NewDeleteRecordsRequestTopicPartition()
-		cut.Offset = offset
-		of := kmsg.NewDeleteRecordsRequestTopic()
-		of.Topic, of.Partitions = topic, append(of.Partitions, cut)
-		request := kmsg.NewPtrDeleteRecordsRequest()
-		request.TimeoutMillis, request.Topics = 5000, append(request.Topics, of)
-		answer, err := request.RequestWith(t.Context(), client())
-		require.NoError(t, err)
-		require.Zero(t, answer.Topics[0].Partitions[0].ErrorCode)
-	}
 	plain := client()
-	deleteBelow(produce(plain, "gone", 10) + 1)
+	deleteBelow(t, c.brokers, topic, produce(plain, "gone", 10)+1)
 	for name, codec := range map[string]kgo.CompressionCodec{"gzip": kgo.GzipCompression(),
 		"snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(),
 		"zstd": kgo.ZstdCompression()} {
@@ -100,7 +88,7 @@ func TestSegmentioReadsLogsOfKafka(t *testing.T) {
 		assert.NotContains(t, id, fmt.Sprint(kgo.TryAbort, "-"))
 	}
 
-	deleteBelow(produce(plain, "unread", 10) - 4)
+	deleteBelow(t, c.brokers, topic, produce(plain, "unread", 10)-4)
 	run(func() bool { mu.Lock(); defer mu.Unlock(); return len(told) > 2 },
 		func(*kafkaadapter.Config) {})
 	require.ErrorContains(t, told[0], fmt.Sprint("offset ", last+1, ": the log does not have it"))
