@@ -15,7 +15,7 @@ import (
 // server, still has it. The partition can be acquired, but as shared: it may have granted claims
 // under the version before.
 func TestAHeadBehindTheMap(t *testing.T) {
-	for name, repair := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
+	for name, fix := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
 		"Acquire": func(*testing.T, redis.UniversalClient, Options) {},
 		"Init": func(t *testing.T, c redis.UniversalClient, o Options) {
 			noErr(t, Init(t.Context(), c, o))
@@ -32,7 +32,7 @@ func TestAHeadBehindTheMap(t *testing.T) {
 				s.mustMap(t, 3)
 				head := newNames(b.Prefix, "g/t", 1).head
 				noErr(t, b.Client.HSet(t.Context(), head, "mapver", 1, "shared", 0).Err())
-				repair(t, b.Client, s.opts)
+				fix(t, b.Client, s.opts)
 				p.Count = 3
 				o := takeLoaded(t, s, p)
 				h := o.state(t)
