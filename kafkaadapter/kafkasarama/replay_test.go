@@ -95,6 +95,7 @@ func TestHashedLetterIsReplayed(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "slow" && m.Attempt < 3 {
+			time.Sleep(10 * time.Millisecond) // meanwhile "behind" is claimed
 			return kafkaadapter.RetryAfter(time.Minute, errBroken)
 		}
 		return nil
