@@ -63,7 +63,7 @@ type insertion struct {
 // statements are the statements of a dialect's file.
 type statements struct {
 	busy, busyBehind, top, writers, lock, unlock, read, readFree string
-	lagBehind, holder                                            string
+	lagBehind, holder, holderBytes                               string
 	remove, fail, park, lag, parked, requeue, unpark             string
 	nextDue, lockDue, due, release, unschedule                   string
 	keep, expired, forget, published                             string
@@ -124,7 +124,7 @@ func (d *dialect) load(render func(string) string) error {
 		"read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
-		"lag_behind": &d.lagBehind, "holder": &d.holder,
+		"lag_behind": &d.lagBehind, "holder": &d.holder, "holder_bytes": &d.holderBytes,
 		"next_due": &d.nextDue, "lock_due": &d.lockDue, "due": &d.due, "release": &d.release,
 		"unschedule": &d.unschedule, "keep": &d.keep, "expired": &d.expired,
 		"forget": &d.forget, "published": &d.published,

@@ -25,10 +25,11 @@ type fake struct {
 	// polled are the ids behind which polls have asked, one for each shard
 	polled []int64
 
-	server  int64          // its run
-	writers string         // transactions that insert
-	blind   bool           // it cannot tell who inserts
-	holder  []driver.Value // of the oldest snapshot
+	server  int64  // its run
+	writers string // transactions that insert
+	blind   bool   // it cannot tell who inserts
+
+	holder, holderBytes []driver.Value // of the oldest snapshot
 
 	// fail, if set, answers a statement with an error, and slow makes it take so long.
 	fail func(statement string) error
@@ -145,6 +146,14 @@ func (c *fakeConn) run(ctx context.Context, statement string) error {
 	return nil
 }
 
+// rowIf is no row for a nil.
+func rowIf(row []driver.Value) driver.Rows {
+	if row == nil {
+		return &fakeRows{}
+	}
+	return rowsOf(row)
+}
+
 // pause makes no timer when there is nothing to wait for. A select that finds a timer due runs it
 // there, under one context of the race detector for all timers of a bubble. Two goroutines that did
 // so at once crashed a run inside of the race detector (Go 1.26.8, timer.maybeRunChan).
@@ -166,7 +175,8 @@ func pause(ctx context.Context, wait time.Duration) error {
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
 		{"pg_locks", "writers"}, {"_scheduled", "next_due"},
-		{"pg_stat_activity", "holder"},
+		{"pg_stat_activity", "holder"}, {"innodb_trx", "holder"},
+		{"performance_schema", "holder_bytes"},
 		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"},
 		{"generate_series", "busy"}, {"pg_try_advisory", "lock"},
 		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"},
@@ -196,10 +206,9 @@ func (c *fakeConn) QueryContext(ctx context.Context, query string,
 	case "next_due":
 		return &fakeRows{}, nil
 	case "holder":
-		if c.holder == nil {
-			return &fakeRows{}, nil
-		}
-		return rowsOf(c.holder), nil
+		return rowIf(c.holder), nil
+	case "holder_bytes":
+		return rowIf(c.holderBytes), nil
 	case "busy":
 		return c.busy(args), nil
 	case "top":

@@ -122,39 +122,52 @@ type MySQLError struct{ Number uint16 }
 
 func (e *MySQLError) Error() string { return fmt.Sprint("Error ", e.Number) }
 
-// While a statement with bytes that are not UTF-8 runs, MySQL cannot tell. It is asked ten times.
+// While a statement with bytes that are not UTF-8 runs, MySQL does not show innodb_trx. The
+// performance_schema is asked, and both are asked ten times.
 func TestOldestSnapshotNextToBytes(t *testing.T) {
+	const noProcess, noSelect = 1227, 1142
 	for name, tt := range map[string]struct {
-		number uint16
+		number uint16 // of the error of innodb_trx
 		fails  int
+		other  []driver.Value // the answer of performance_schema
+		denied bool           // or its error
 		tries  int
-		ok     bool
+		want   []uint16 // errors
 	}{
-		"a short statement":  {3854, 9, 10, true},
-		"a long statement":   {3854, 10, 10, false},
-		"without the right":  {1227, 1, 1, false},
-		"nothing in the way": {0, 0, 1, true},
+		"a short statement":     {number: 3854, fails: 9, tries: 10},
+		"a long statement":      {number: 3854, fails: 10, tries: 10, want: []uint16{3854}},
+		"performance_schema":    {number: 3854, fails: 10, other: holding(time.Hour), tries: 1},
+		"without a right there": {number: 3854, fails: 10, denied: true, tries: 10,
+			want: []uint16{3854, noSelect}},
+		"without the right":     {number: noProcess, fails: 1, tries: 1, want: []uint16{noProcess}},
+		"nothing in the way":    {tries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newOutbox(t, Postgres)
+				o := newOutbox(t, MySQL)
 				f, db := openFake(t, o)
-				f.holder = holding(time.Hour)
+				f.holder, f.holderBytes = holding(time.Hour), tt.other
 				tries := 0
-				f.fail = func(string) error {
-					if tries++; tries <= tt.fails {
-						return &MySQLError{tt.number}
+				f.fail = func(statement string) error {
+					switch {
+					case statement == "holder":
+						if tries++; tries <= tt.fails {
+							return &MySQLError{tt.number}
+						}
+					case statement == "holder_bytes" && tt.denied:
+						return &MySQLError{noSelect}
 					}
 					return nil
 				}
 				s, err := o.OldestSnapshot(t.Context(), db)
 				assert.Equal(t, tt.tries, tries)
-				if !tt.ok {
-					require.Error(t, err)
-					return
+				for _, number := range tt.want {
+					assert.ErrorContains(t, err, fmt.Sprint("Error ", number))
 				}
-				require.NoError(t, err)
-				assert.Equal(t, "4711", s.Name)
+				if tt.want == nil {
+					require.NoError(t, err)
+					assert.Equal(t, "4711", s.Name)
+				}
 			})
 		})
 	}

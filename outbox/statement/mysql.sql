@@ -124,3 +124,10 @@ FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
 SELECT 'session', CAST(trx_mysql_thread_id AS CHAR), TIMESTAMPDIFF(MICROSECOND, trx_started, NOW(6)), coalesce(p.user, ''), '', coalesce(p.command, trx_state), left(coalesce(trx_query, ''), 500)
 FROM information_schema.innodb_trx LEFT JOIN information_schema.processlist AS p ON p.id = trx_mysql_thread_id
 WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1
+
+-- name: holder_bytes
+-- MySQL cannot show innodb_trx while a statement runs whose bytes are not UTF-8. This statement
+-- needs the right SELECT on performance_schema, which cuts such a statement short.
+SELECT 'session', CAST(processlist_id AS CHAR), timer_wait DIV 1000000, coalesce(processlist_user, ''), '', coalesce(processlist_command, ''), left(coalesce(processlist_info, ''), 500)
+FROM performance_schema.events_transactions_current JOIN performance_schema.threads USING (thread_id)
+WHERE state = 'ACTIVE' AND processlist_id <> CONNECTION_ID() ORDER BY timer_wait DESC LIMIT 1

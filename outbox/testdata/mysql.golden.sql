@@ -105,6 +105,8 @@ SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payl
 
 SELECT 'session', CAST(trx_mysql_thread_id AS CHAR), TIMESTAMPDIFF(MICROSECOND, trx_started, NOW(6)), coalesce(p.user, ''), '', coalesce(p.command, trx_state), left(coalesce(trx_query, ''), 500) FROM information_schema.innodb_trx LEFT JOIN information_schema.processlist AS p ON p.id = trx_mysql_thread_id WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1
 
+SELECT 'session', CAST(processlist_id AS CHAR), timer_wait DIV 1000000, coalesce(processlist_user, ''), '', coalesce(processlist_command, ''), left(coalesce(processlist_info, ''), 500) FROM performance_schema.events_transactions_current JOIN performance_schema.threads USING (thread_id) WHERE state = 'ACTIVE' AND processlist_id <> CONNECTION_ID() ORDER BY timer_wait DESC LIMIT 1
+
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id
 
 UPDATE JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.id = x.id SET o.attempts = o.attempts + ?, o.retry_at = FROM_UNIXTIME((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ?) * 0.000001) WHERE o.shard = ?

@@ -166,6 +166,8 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s, LATERAL
 
 SELECT kind, name, age, who, application, state, query FROM ( SELECT 'session' AS kind, pid::text AS name, coalesce((extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, 0) AS age, coalesce(usename::text, '') AS who, coalesce(application_name, '') AS application, coalesce(state, '') AS state, left(coalesce(query, ''), 500) AS query, age(backend_xmin) AS xids FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND (datname = current_database() OR datname IS NULL) AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum) UNION ALL SELECT 'prepared transaction', gid, (extract(epoch FROM clock_timestamp() - prepared) * 1000000)::bigint, owner::text, '', 'prepared', '', age(transaction) FROM pg_prepared_xacts WHERE database = current_database() UNION ALL SELECT 'replication slot', slot_name::text, 0, '', '', CASE WHEN active THEN 'active' ELSE 'inactive' END, '', age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL ) AS one ORDER BY xids DESC, age DESC LIMIT 1
 
+
+
 DELETE FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[])))
 
 UPDATE "Shop"."box" SET attempts = attempts + $1::integer, retry_at = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE shard = $3::smallint AND id = ANY (ARRAY(SELECT unnest($4::text::bigint[])))

@@ -103,6 +103,8 @@ SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payloa
 
 
 
+
+
 DELETE FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}})
 
 UPDATE "Shop"."box" SET attempts = attempts + ?, retry_at = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? / 1000 WHERE shard = ? AND id IN ({{ids}})

@@ -33,7 +33,7 @@ mysql_launch() {
   spawn "$1" "$2" "" "$(mysql_program)" $(mysql_common "$1") --socket=sock --pid-file=pid \
     --bind-address=127.0.0.1 --port="$(cat "$1/port")" --mysqlx=OFF --init-file="$1/1/init.sql" \
     --secure-file-priv=NULL --skip-name-resolve --skip-log-bin --max-connections=200 \
-    --performance-schema=OFF --innodb-buffer-pool-size=32M
+    --innodb-buffer-pool-size=32M
 }
 # It opens its port after it has run the init file.
 mysql_ready() { port_open "$(cat "$1/port")" && grep -q 'ready for connections' "$1/$2/log"; }

@@ -155,6 +155,39 @@ func TestOldestSnapshot(t *testing.T) {
 	assert.Zero(t, found)
 }
 
+// The transaction is named while a statement runs whose bytes are not UTF-8. MySQL does not show
+// innodb_trx then.
+func TestOldestSnapshotNextToBytes(t *testing.T) {
+	h := newHouse(t, mariadb())
+	name := h.holdSnapshot(t)
+	own, err := h.db.Conn(t.Context())
+	require.NoError(t, err)
+	_, err = own.ExecContext(t.Context(), `DO GET_LOCK(?, 0)`, h.table)
+	require.NoError(t, err)
+	began := h.table + "_began"
+	var bytes sync.WaitGroup
+	bytes.Go(func() {
+		_, err := h.db.ExecContext(t.Context(), `DO GET_LOCK(?, 0), GET_LOCK(?, 60), ?`, began,
+			h.table, []byte{0x96, 0xff})
+		assert.NoError(t, err)
+	})
+	eventually(t, "the statement runs", func() bool {
+		var used bool
+		require.NoError(t, h.db.QueryRowContext(t.Context(), `SELECT IS_USED_LOCK(?) IS NOT NULL`,
+			began).Scan(&used))
+		return used
+	})
+	eventually(t, "the transaction is the oldest one", func() bool {
+		found, err := h.box.OldestSnapshot(t.Context(), h.db)
+		require.NoError(t, err)
+		return found.Name == name
+	})
+	_, err = own.ExecContext(t.Context(), `DO RELEASE_LOCK(?)`, h.table)
+	require.NoError(t, err)
+	require.NoError(t, own.Close())
+	bytes.Wait()
+}
+
 // Prevents: OldestSnapshot names an older transaction in another database of the server. That one
 // keeps no rows of this database, and hides the one that does.
 func TestOldestSnapshotOfThisDatabase(t *testing.T) {
