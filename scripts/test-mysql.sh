@@ -20,6 +20,5 @@ unset ONCEWARD_SERVERS ONCEWARD_REQUIRE_SERVERS ONCEWARD_POSTGRES ONCEWARD_KAFKA
 
 without='/sqlite|/postgres|SQLite|SQLServer|Example'
 without+='|TestOldSnapshot|TestMariaDBSnapshotIsolation' # innodb_snapshot_isolation is MariaDB's
-without+='|TestStoreKilledSessions' # MySQL's processlist stumbles over the bytes in our statements
 # shellcheck disable=SC2086
 go -C internal/integration test -count=1 -timeout 25m -skip "$without" ${TESTFLAGS:-} ./sql ./outbox ./sqlmigrate

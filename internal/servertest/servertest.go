@@ -76,6 +76,11 @@ func MariaDB(t testing.TB) string {
 	return need(t, EnvMariaDB)
 }
 
+// Processlist is the table of the sessions of MariaDB, and of MySQL (make test-mysql), whose
+// information_schema.processlist cannot be read while any session runs a statement with bytes that
+// are not UTF-8.
+const Processlist = "/*M! information_schema */ /*!80000 performance_schema */ .processlist"
+
 // SessionVariable returns what to add to the DSN of MariaDB so that the variable tx_isolation or
 // tx_read_only of its sessions has a value. MySQL, which may stand in for MariaDB (make
 // test-mysql), calls the variable transaction_...; each server runs the SQL comment that is meant

@@ -318,7 +318,9 @@ func (s *till) waitForOwner() {
 	poll(s.t, "a second owner", func() bool {
 		<-tick.C
 		var n int
-		query := `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%` + s.cfg.Table + `%'`
+		query := `SELECT count(*) FROM /*M! information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query */` +
+			` /*!80000 performance_schema.data_lock_waits JOIN performance_schema.threads` +
+			` ON thread_id = requesting_thread_id WHERE processlist_info */ LIKE '%` + s.cfg.Table + `%'`
 		require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n))
 		return n > 0
 	})

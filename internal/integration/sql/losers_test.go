@@ -151,5 +151,5 @@ var waiting = map[sqladapter.Dialect]string{
 	sqladapter.Postgres: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE ?`,
 	// innodb_trx would show it, but is not refreshed while it is read ten times a second. So this
 	// counts the INSERTs that have been running for a while. MySQL counts that time in seconds.
-	sqladapter.MySQL: `SELECT count(*) FROM information_schema.processlist WHERE /*!80000 time > 0 */ /*M! time_ms > 20 */ AND info LIKE concat('INSERT INTO', ?)`,
+	sqladapter.MySQL: `SELECT count(*) FROM ` + servertest.Processlist + ` WHERE /*!80000 time > 0 */ /*M! time_ms > 20 */ AND info LIKE concat('INSERT INTO', ?)`,
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/integration/internal/commitcut"
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
@@ -242,7 +243,7 @@ func waitForAny(t *testing.T, c change) {
 	query := `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%` +
 		c.old.table + `%'`
 	if c.old.dialect == sqladapter.MySQL {
-		query = `SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'INSERT%` +
+		query = `SELECT count(*) FROM ` + servertest.Processlist + ` WHERE info LIKE 'INSERT%` +
 			c.old.table + `%'`
 	}
 	poll(t, "a mark to wait", func() bool {

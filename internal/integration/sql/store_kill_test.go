@@ -45,7 +45,7 @@ func killers(t *testing.T) []killer {
 			victims: `SELECT pid FROM pg_stat_activity WHERE application_name = '` + name + `'`,
 			end:     `SELECT pg_terminate_backend(?)`},
 		{e: own, admin: databaseOf(t, mariadb, name),
-			victims: `SELECT id FROM information_schema.processlist WHERE db = '` + name + `'`,
+			victims: `SELECT id FROM ` + servertest.Processlist + ` WHERE db = '` + name + `'`,
 			end:     `KILL ?`},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -310,7 +311,7 @@ func TestWalkHoldsNothingUp(t *testing.T) {
 	poll(t, "the slice stays open", func() bool {
 		var waits int
 		require.NoError(t, s.db.QueryRowContext(t.Context(),
-			`SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'DELETE%'`+
+			`SELECT count(*) FROM `+servertest.Processlist+` WHERE info LIKE 'DELETE%'`+
 				` AND info LIKE '%`+s.table+`%'`).Scan(&waits))
 		return waits > 0
 	})
@@ -445,7 +446,7 @@ func TestDropIndexWaitsForNobody(t *testing.T) {
 			waiting := `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DROP INDEX CONCURRENTLY%` + s.table +
 				`%' OR query LIKE '%holds up nobody%DROP INDEX%` + s.table + `%' AND wait_event_type = 'Lock'`
 			if e.dialect == sqladapter.MySQL {
-				waiting = `SELECT count(*) FROM information_schema.processlist WHERE info LIKE '%DROP INDEX%` +
+				waiting = `SELECT count(*) FROM ` + servertest.Processlist + ` WHERE info LIKE '%DROP INDEX%` +
 					s.table + `%' AND state LIKE 'Waiting for table metadata lock%'`
 			}
 			var n int

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
@@ -23,7 +24,7 @@ func waitFor(t *testing.T, db *sql.DB, d sqlmigrate.Dialect) {
 	t.Helper()
 	ask := `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND query LIKE '%onceward migrate%'`
 	if d == sqlmigrate.MySQL {
-		ask = `SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'`
+		ask = `SELECT count(*) FROM ` + servertest.Processlist + ` WHERE state = 'User lock'`
 	}
 	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
 		var n int
