@@ -146,7 +146,7 @@ func (c *fakeConn) run(ctx context.Context, statement string) error {
 	return nil
 }
 
-// rowIf is no row for a nil.
+// rowIf returns rows with row alone, or without any if it is nil.
 func rowIf(row []driver.Value) driver.Rows {
 	if row == nil {
 		return &fakeRows{}

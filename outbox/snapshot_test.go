@@ -134,13 +134,13 @@ func TestOldestSnapshotNextToBytes(t *testing.T) {
 		tries  int
 		want   []uint16 // errors
 	}{
-		"a short statement":     {number: 3854, fails: 9, tries: 10},
-		"a long statement":      {number: 3854, fails: 10, tries: 10, want: []uint16{3854}},
-		"performance_schema":    {number: 3854, fails: 10, other: holding(time.Hour), tries: 1},
+		"a short statement":  {number: 3854, fails: 9, tries: 10},
+		"a long statement":   {number: 3854, fails: 10, tries: 10, want: []uint16{3854}},
+		"performance_schema": {number: 3854, fails: 10, other: holding(time.Hour), tries: 1},
 		"without a right there": {number: 3854, fails: 10, denied: true, tries: 10,
 			want: []uint16{3854, noSelect}},
-		"without the right":     {number: noProcess, fails: 1, tries: 1, want: []uint16{noProcess}},
-		"nothing in the way":    {tries: 1},
+		"without the right":  {number: noProcess, fails: 1, tries: 1, want: []uint16{noProcess}},
+		"nothing in the way": {tries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package kafkasarama
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
@@ -93,10 +95,10 @@ func TestHashedLetterIsReplayed(t *testing.T) {
 
 // RetryAfter replaces the backoff, for the message's own key.
 func TestRetryAfter(t *testing.T) {
-	handler := func(_ context.Context, m *kafkaadapter.Message) error {
+	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "slow" && m.Attempt < 3 {
-			time.Sleep(10 * time.Millisecond) // meanwhile "behind" is claimed
-			return kafkaadapter.RetryAfter(time.Minute, errBroken)
+			err := backoff.Sleep(ctx, 10*time.Millisecond) // meanwhile "behind" is claimed
+			return kafkaadapter.RetryAfter(time.Minute, errors.Join(err, errBroken))
 		}
 		return nil
 	}
