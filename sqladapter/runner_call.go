@@ -60,15 +60,14 @@ func (c *runnerCall) work(ctx context.Context, tx transaction) error {
 	return nil
 }
 
-// run calls the effect, which the end of the caller's context no longer cancels.
+// run calls the effect, which the end of the caller's context no longer cancels, nor the bound.
 func (c *runnerCall) run(ctx context.Context, tx transaction) ([]byte, bool, error) {
-	if !c.left && !c.leave() {
-		<-ctx.Done() // the caller's end is on its way
+	if !c.left && !c.leave() || !c.bound.Stop() {
+		<-ctx.Done() // the caller's end, or that of the bound, is on its way
 		return nil, false, context.Cause(ctx)
 	}
 	c.left = true
 	c.runs++
-	c.bound.Stop()
 	defer c.bound.Reset(runnerBound)
 	return c.effect(c.runner.attach(ctx, tx))
 }

@@ -185,6 +185,18 @@ func TestRunnerBound(t *testing.T) {
 			assert.Equal(t, "x", string(res.Value))
 		})
 	})
+	t.Run("the last statement before the effect", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := &runnerCall{leave: func() bool { return true },
+			bound: time.AfterFunc(0, func() { cancel(errRunnerBound) }),
+			effect: func(context.Context) ([]byte, bool, error) {
+				t.Error("began under a context that has ended")
+				return nil, false, nil
+			}}
+		<-ctx.Done()
+		_, _, err := c.run(ctx, nil)
+		assert.Equal(t, errRunnerBound, err)
+	})
 	t.Run("a COMMIT without an answer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
