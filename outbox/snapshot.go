@@ -35,8 +35,9 @@ type Snapshot struct {
 // the server). While it lasts, PostgreSQL cannot vacuum, nor InnoDB purge, rows that were deleted
 // since: reads of an outbox pass over all messages that were published meanwhile. It returns a zero
 // Snapshot if there is none that the user may see: with PostgreSQL the role pg_read_all_stats may
-// see those of other users. MySQL and MariaDB return an error without the right PROCESS. SQLite has
-// none. One round trip, three with MySQL and MariaDB.
+// see those of other users. MySQL and MariaDB return an error without the right PROCESS, and show
+// a transaction late to whoever asks often: InnoDB renews innodb_trx only when nobody has read it
+// for 100 ms. SQLite has none. One round trip, three with MySQL and MariaDB.
 //
 // While a statement runs whose bytes are not UTF-8, MySQL does not show innodb_trx. Then
 // OldestSnapshot asks performance_schema, which needs the right SELECT there. Without an answer it

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -129,6 +131,21 @@ func (h *house) timeLag(t *testing.T, box *outbox.Outbox, pending int) time.Dura
 	return shortest
 }
 
+// oldestIs waits until OldestSnapshot names a session. It asks seldom: InnoDB renews what it shows
+// only when nobody, in any test, has read that for 100 ms.
+func (h *house) oldestIs(t *testing.T, name string) (found outbox.Snapshot) {
+	t.Helper()
+	eventually(t, "the transaction is the oldest one", func() bool {
+		require.NoError(t, backoff.Sleep(t.Context(), 200*time.Millisecond+
+			rand.N(300*time.Millisecond)))
+		var err error
+		found, err = h.box.OldestSnapshot(t.Context(), h.db)
+		require.NoError(t, err)
+		return found.Name == name
+	})
+	return found
+}
+
 // The transaction that makes polls slow is named.
 func TestOldestSnapshot(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
@@ -137,11 +154,7 @@ func TestOldestSnapshot(t *testing.T) {
 		found, err := h.box.OldestSnapshot(t.Context(), h.db)
 		require.NoError(t, err)
 		assert.Equal(t, "session", found.Kind)
-		eventually(t, "the transaction is the oldest one", func() bool {
-			found, err = h.box.OldestSnapshot(t.Context(), h.db)
-			require.NoError(t, err)
-			return found.Name == name
-		})
+		found = h.oldestIs(t, name)
 		assert.Less(t, found.Age, patience)
 		assert.NotEmpty(t, found.User)
 		if e.dialect == outbox.Postgres {
@@ -177,11 +190,7 @@ func TestOldestSnapshotNextToBytes(t *testing.T) {
 			began).Scan(&used))
 		return used
 	})
-	eventually(t, "the transaction is the oldest one", func() bool {
-		found, err := h.box.OldestSnapshot(t.Context(), h.db)
-		require.NoError(t, err)
-		return found.Name == name
-	})
+	h.oldestIs(t, name)
 	_, err = own.ExecContext(t.Context(), `DO RELEASE_LOCK(?)`, h.table)
 	require.NoError(t, err)
 	require.NoError(t, own.Close())
