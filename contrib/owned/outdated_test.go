@@ -57,8 +57,8 @@ func TestAnOldCountEnds(t *testing.T) {
 }
 
 // TestMisplacedBesideABirth: a partition is created between two calls of Misplaced. The process
-// that calls Misplaced has not heard of the partition, and does not reach it. So the partition must
-// be shared for long enough from its start.
+// that calls Misplaced does not know the partition yet, so it tells this partition nothing. The
+// partition must therefore be shared for long enough from its start.
 func TestMisplacedBesideABirth(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()

@@ -37,8 +37,7 @@ var errNotAnswered = errors.New("it is not in the brokers' answer")
 // compaction and markers of transactions; messages of a transaction that was aborted, or still
 // runs, count. A message's age is the time since its timestamp (CreateTime is by the producer's
 // clock, LogAppendTime by the broker's) by the clock of this process; a message from the future
-// counts as new. A share group commits no
-// offsets, so all of its messages count as unread.
+// counts as new. A share group commits no offsets, so all of its messages count as unread.
 //
 // Lags costs four round trips, and one more to the leader of each partition that is not read to its
 // end. Each leader sends a batch or 64 KiB, so ask only every few minutes. The group needs

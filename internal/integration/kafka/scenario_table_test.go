@@ -51,7 +51,7 @@ var scenarios = []struct {
 	{12, "poison, dead letters, their topic down then up", []string{"TestPoisonAndItsReplay"}},
 	{13, "gaps: transactions, compaction, a log that begins late",
 		[]string{"TestCommittedAcrossGaps", "TestCommittedAcrossCompaction"}},
-	{14, "the log is truncated above the commit; the commit is beyond the end",
+	{14, "the log begins after the commit; the commit is beyond the end",
 		[]string{"TestOffsetOutOfRange"}},
 	{15, "a topic is made again; partitions are added",
 		[]string{"TestTopicIsMadeAgain", "TestPartitionsAreAdded",

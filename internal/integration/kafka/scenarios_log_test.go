@@ -62,7 +62,7 @@ func offsetOutOfRange(t *testing.T, f flavor) {
 			s.wantNothingLeft()
 		})
 	}
-	t.Run("the log is truncated above the commit", func(t *testing.T) {
+	t.Run("the log begins after the commit", func(t *testing.T) {
 		waitsForAnOperator(t, f, func(s *scene) {
 			require.NoError(t, s.cluster.DeleteRecords(sceneTopic, 0, 40))
 		}, 40, done+60)

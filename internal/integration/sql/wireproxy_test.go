@@ -40,7 +40,7 @@ func (f wireFault) String() string {
 }
 
 // wireProxy stands between a client and a database, and counts the requests of all connections. It
-// takes what it reads at once for a whole request, or a whole reply.
+// assumes that one read returns a whole request, or a whole reply.
 type wireProxy struct {
 	addr, upstream string
 
