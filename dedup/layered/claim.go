@@ -100,8 +100,8 @@ func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
 			found.Outcome = driver.Mismatch
 		}
 	case won && rec.State == driver.StateUncertain:
-		// The record is from a time when cold was used alone, so hot does not know that the effect of
-		// this key may have happened.
+		// The record is from a time when cold was used alone, so hot does not know that the effect
+		// of this key may have happened.
 		told, found.Outcome = append(told, unclaim(req, ans)), driver.Uncertain
 	case won && rec.State == driver.StateInProgress && rec.Remaining > 0:
 		told, found.Outcome = append(told, unclaim(req, ans)), driver.InFlight

@@ -287,9 +287,9 @@ var rows = []row{
 		id: "X23", name: "Cluster master stopped until another is promoted, and woken",
 		compositions: []string{"cluster"}, nemeses: freezeMaster,
 		counts: []string{"master frozen", "promoted"}, checkResult: either,
-		// With a lease of 600 ms, calls have 200 ms. On a busy machine two workers then got no answer
-		// until their leases had ended, while the probes of all masters were answered, so nothing said
-		// why.
+		// With a lease of 600 ms, calls have 200 ms. On a busy machine two workers then got no
+		// answer until their leases had ended, while the probes of all masters were answered, so
+		// nothing said why.
 		lease: 3 * time.Second,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
