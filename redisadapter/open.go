@@ -183,22 +183,23 @@ func (s *Store) look(ctx context.Context) inspection {
 func inspectServer(ctx context.Context, client redis.UniversalClient,
 	addr string) (wire.Info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr,
-			hint(err), err)
+		return nil, fmt.Errorf("redisadapter: Redis at %s %s: %w", addr, problem(err), err)
 	}
 	return wire.ServerInfo(ctx, client, addr)
 }
 
-// hint says what the usual cause of err is.
-func hint(err error) string {
+// problem says what is wrong with a server that answers a PING with err, and the usual cause.
+func problem(err error) string {
 	var addr *net.AddrError
 	switch {
 	case errors.As(err, &addr):
-		return " (Addr must be host:port; redis.ParseURL makes the options of a URL)"
+		return "cannot be reached (Addr must be host:port; redis.ParseURL makes the options of a URL)"
+	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
+		return "refuses this client (set Username and Password of its options)"
 	case wire.BrokenConnection(err), errors.Is(err, io.EOF):
-		return " (it accepts connections and closes them: is it at maxclients?)"
+		return "cannot be reached (it accepts connections and closes them: is it at maxclients?)"
 	}
-	return ""
+	return "cannot be reached"
 }
 
 // withhold keeps all calls of a store with Options.WrappedBy until OpenFor. A caller that reaches

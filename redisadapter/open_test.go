@@ -63,6 +63,19 @@ func TestNewSaysWhatAnAddressIs(t *testing.T) {
 	}
 }
 
+// TestNewSaysThatAPasswordIsMissing: the server answers, so its address is right.
+func TestNewSaysThatAPasswordIsMissing(t *testing.T) {
+	mini, _ := redistest.Mini(t)
+	mini.RequireUserAuth("app", "secret")
+	for _, password := range []string{"", "wrong"} {
+		client := redistest.Client(t, &redis.Options{Addr: mini.Addr(), Username: "app",
+			Password: password, MaxRetries: -1, DialerRetries: 1})
+		_, err := redisadapter.New(t.Context(), client, redisadapter.Options{})
+		assert.ErrorContains(t, err,
+			"Redis at "+mini.Addr()+" refuses this client (set Username and Password")
+	}
+}
+
 // closedPort returns an address at which no server listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
